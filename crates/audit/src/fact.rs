@@ -53,11 +53,17 @@ pub enum What {
     Recovered,
     /// Rows could not be written.
     RowsLost,
+    /// The journal keeps the end of the log from here on.
+    Anchored,
+    /// The log does not end where it should: rows were removed or replaced.
+    Broken,
+    /// The owner has acknowledged what is wrong with the log.
+    Acknowledged,
 }
 
 impl What {
     /// Everything there is.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::AuthFailed,
         Self::AuthLockedOut,
         Self::DevicePaired,
@@ -79,6 +85,9 @@ impl What {
         Self::Repaired,
         Self::Recovered,
         Self::RowsLost,
+        Self::Anchored,
+        Self::Broken,
+        Self::Acknowledged,
     ];
 
     /// Its name in the file.
@@ -105,6 +114,9 @@ impl What {
             Self::Repaired => "repair",
             Self::Recovered => "recovery",
             Self::RowsLost => "audit.lost",
+            Self::Anchored => "audit.anchored",
+            Self::Broken => "audit.broken",
+            Self::Acknowledged => "audit.acknowledged",
         }
     }
 }

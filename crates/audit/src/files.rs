@@ -1,16 +1,39 @@
 //! The files of a folder, one a day, read from the first row to the last.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
 use serde_json::Value;
 
-use crate::chain::{Head, Report, verify};
+use crate::{
+    chain::Digest,
+    verify::{Evidence, Report, verify},
+};
 
 const START: &str = "audit-";
 const END: &str = ".jsonl";
+
+/// How much of a file is read at first, from its end; then sixteen times as much, until there is no more.
+const FIRST_TAIL: u64 = 64 * 1024;
+
+/// Where a log is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// The folder of its files.
+    pub folder: PathBuf,
+    /// The file of its key, outside the folder.
+    pub key: PathBuf,
+}
+
+impl Location {
+    /// In a state directory.
+    pub fn in_state(state: &Path) -> Self {
+        Self { folder: state.join("audit"), key: state.join("audit.key") }
+    }
+}
 
 /// A row as it stands in a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +68,7 @@ pub(crate) fn all(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// All lines of a folder, each with its place.
-fn lines(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
+pub(crate) fn lines(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut lines = Vec::new();
     for path in all(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -59,10 +82,57 @@ fn lines(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(lines)
 }
 
-/// Looks at everything that is in a folder, and at what is kept elsewhere of the end.
-pub fn verify_folder(folder: &Path, kept: Option<Head>) -> io::Result<Report> {
+/// A row, and the lines after it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) row: Vec<u8>,
+    pub(crate) lines: Vec<Vec<u8>>,
+}
+
+/// The last row with this digest and what follows it; `None` if there is no such row. Reads from the end, and no more than it needs to.
+pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<Rest>> {
+    let mut later: Vec<Vec<u8>> = Vec::new();
+    for path in all(folder)?.iter().rev() {
+        let mut size = FIRST_TAIL;
+        loop {
+            let (from, tail) = tail(path, size)?;
+            let whole = tail.strip_suffix(b"\n").unwrap_or(&tail);
+            let mut lines: Vec<_> = whole.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            if from > 0 || whole.is_empty() {
+                // The first may begin before the tail.
+                lines.remove(0);
+            }
+            if let Some(at) = lines.iter().rposition(|line| Digest::of(line) == digest) {
+                let mut rest = lines.split_off(at);
+                let row = rest.remove(0);
+                rest.append(&mut later);
+                return Ok(Some(Rest { row, lines: rest }));
+            }
+            if from == 0 {
+                lines.append(&mut later);
+                later = lines;
+                break;
+            }
+            size = size.saturating_mul(16);
+        }
+    }
+    Ok(None)
+}
+
+/// The end of a file, and where that begins.
+pub(crate) fn tail(path: &Path, size: u64) -> io::Result<(u64, Vec<u8>)> {
+    let mut file = File::open(path)?;
+    let from = file.metadata()?.len().saturating_sub(size);
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    file.take(size).read_to_end(&mut tail)?;
+    Ok((from, tail))
+}
+
+/// Checks everything in a folder against what is known elsewhere.
+pub fn verify_folder(folder: &Path, evidence: &Evidence) -> io::Result<Report> {
     let lines = lines(folder)?;
-    Ok(verify(lines.iter().map(|(place, line)| (place.clone(), line.as_slice())), kept))
+    Ok(verify(lines.iter().map(|(place, line)| (place.clone(), line.as_slice())), evidence))
 }
 
 /// The rows of a folder, oldest first.

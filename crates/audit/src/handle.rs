@@ -2,7 +2,6 @@
 
 use std::{
     fmt, io,
-    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -12,9 +11,10 @@ use std::{
 };
 
 use crate::{
-    chain::Head,
+    anchor::Anchor,
     fact::{Fact, What},
-    pen::Pen,
+    files::Location,
+    pen::{Added, Pen},
 };
 
 /// How many facts wait for the disk at most; one more is lost, and that is told.
@@ -29,9 +29,9 @@ const BATCH: usize = 256;
 pub struct Audit(Option<Arc<Book>>);
 
 struct Book {
-    folder: PathBuf,
+    location: Location,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
-    keep: Arc<dyn Fn(Head) + Send + Sync>,
+    anchor: Option<Arc<dyn Anchor>>,
     counts: Arc<Totals>,
     /// Begun with the first fact, so that a process without any has no thread and no folder. `None` if there is no thread.
     writer: OnceLock<Option<SyncSender<Job>>>,
@@ -56,23 +56,30 @@ pub struct Counts {
 
 enum Job {
     Note(u64, Fact),
-    /// Others may have written: where the chain ends is kept again.
-    CatchUp,
+    /// Compares the end of the log with the anchor, and keeps it again: others may have written.
+    CatchUp(u64),
+    /// Acknowledges what is wrong with the log.
+    Acknowledge {
+        at: u64,
+        reason: String,
+        who: String,
+        done: SyncSender<io::Result<()>>,
+    },
     /// Everything before it is on disk, or was given up, when this is answered.
     Flush(SyncSender<()>),
 }
 
 impl Audit {
-    /// A book in this folder. `keep` is told where the chain ends each time that rows are safe.
+    /// A log at this place. A process that owns the state directory gives an anchor, which keeps the end of the log.
     pub fn open(
-        folder: &Path,
+        location: Location,
         now_ms: impl Fn() -> u64 + Send + Sync + 'static,
-        keep: impl Fn(Head) + Send + Sync + 'static,
+        anchor: Option<Arc<dyn Anchor>>,
     ) -> Self {
         Self(Some(Arc::new(Book {
-            folder: folder.to_owned(),
+            location,
             now_ms: Box::new(now_ms),
-            keep: Arc::new(keep),
+            anchor,
             counts: Arc::default(),
             writer: OnceLock::new(),
         })))
@@ -90,13 +97,25 @@ impl Audit {
         }
     }
 
-    /// Keeps where the chain ends, also if another process has written since.
+    /// Compares the end of the log with its anchor, records a break, and keeps the end, also if another process has
+    /// written since. Does nothing if there is no anchor.
     pub fn catch_up(&self) {
-        let Some(book) = self.0.as_ref().filter(|book| book.folder.exists()) else { return };
+        let Some(book) = self.0.as_ref().filter(|book| book.anchor.is_some()) else { return };
         if let Some(writer) = book.writer() {
             // If so many wait, it is kept with the last of them.
-            writer.try_send(Job::CatchUp).ok();
+            writer.try_send(Job::CatchUp((book.now_ms)())).ok();
         }
+    }
+
+    /// Adds a row that acknowledges everything that is wrong with the log as it is now. Blocks until it is on disk.
+    pub fn acknowledge(&self, reason: &str, who: &str) -> io::Result<()> {
+        let gone = || io::Error::other("the audit log is not written by this process");
+        let book = self.0.as_ref().ok_or_else(gone)?;
+        let (done, wait) = mpsc::sync_channel(1);
+        let (reason, who) = (reason.to_owned(), who.to_owned());
+        let job = Job::Acknowledge { at: (book.now_ms)(), reason, who, done };
+        book.writer().and_then(|writer| writer.send(job).ok()).ok_or_else(gone)?;
+        wait.recv().unwrap_or_else(|_closed| Err(gone()))
     }
 
     /// Waits until everything that was taken is on disk, or was given up.
@@ -130,9 +149,8 @@ impl Book {
         let begin = || {
             let (tell, told) = mpsc::sync_channel(WAITING);
             let writer = Writer {
-                pen: Pen::new(self.folder.clone()),
-                folder: self.folder.clone(),
-                keep: self.keep.clone(),
+                pen: Pen::new(self.location.clone(), self.anchor.clone()),
+                location: self.location.clone(),
                 counts: self.counts.clone(),
                 told_lost: 0,
                 is_failing: false,
@@ -152,8 +170,7 @@ impl Book {
 
 struct Writer {
     pen: Pen,
-    folder: PathBuf,
-    keep: Arc<dyn Fn(Head) + Send + Sync>,
+    location: Location,
     counts: Arc<Totals>,
     /// How many lost ones are told in the file.
     told_lost: u64,
@@ -164,20 +181,30 @@ impl Writer {
     /// Writes until nobody is left who could tell anything.
     fn work(mut self, told: &Receiver<Job>) {
         while let Ok(first) = told.recv() {
-            let (mut facts, mut waiting, mut is_behind) = (Vec::new(), Vec::new(), false);
+            let (mut facts, mut waiting, mut behind) = (Vec::new(), Vec::new(), None);
             let more = std::iter::from_fn(|| told.try_recv().ok());
             for job in std::iter::once(first).chain(more).take(BATCH) {
                 match job {
                     Job::Note(at, fact) => facts.push((at, fact)),
-                    Job::CatchUp => is_behind = true,
+                    Job::CatchUp(at) => behind = Some(at),
+                    Job::Acknowledge { at, reason, who, done } => {
+                        self.write(std::mem::take(&mut facts));
+                        let added = self.pen.acknowledge(&reason, &who, at);
+                        // Who asked may be gone.
+                        done.send(self.heed(added).map(|_| ())).ok();
+                    }
                     Job::Flush(done) => waiting.push(done),
                 }
             }
-            if !facts.is_empty() {
-                self.write(facts);
-            } else if is_behind && let Ok(Some(head)) = self.pen.end() {
-                (self.keep)(head);
+            if facts.is_empty()
+                && let Some(at) = behind
+            {
+                let added = self.pen.catch_up(at);
+                if let Err(error) = self.heed(added) {
+                    self.tell(&error);
+                }
             }
+            self.write(facts);
             for done in waiting {
                 // Who asked may be gone.
                 done.send(()).ok();
@@ -186,17 +213,18 @@ impl Writer {
     }
 
     fn write(&mut self, mut facts: Vec<(u64, Fact)>) {
+        let Some((now, _)) = facts.last() else { return };
+        let now = *now;
         let lost = self.counts.lost.load(Ordering::Relaxed);
         let news = facts.len() as u64;
         if lost > self.told_lost {
-            let now = facts.first().map_or(0, |(at, _)| *at);
             facts.insert(0, (now, Fact::new(What::RowsLost).ended("lost").count("rows", lost - self.told_lost)));
         }
-        match self.pen.write(&facts) {
-            Ok(head) => {
+        let added = self.pen.write(&facts, now);
+        match self.heed(added) {
+            Ok(_) => {
                 (self.told_lost, self.is_failing) = (lost, false);
                 self.counts.written.fetch_add(facts.len() as u64, Ordering::Relaxed);
-                (self.keep)(head);
             }
             Err(error) => {
                 self.counts.lost.fetch_add(news, Ordering::Relaxed);
@@ -205,10 +233,21 @@ impl Writer {
         }
     }
 
+    /// Says in the log what was found wrong.
+    fn heed(&self, added: io::Result<Added>) -> io::Result<Added> {
+        let added = added?;
+        if let Some(broken) = &added.broken {
+            self.counts.noted[What::Broken as usize].fetch_add(1, Ordering::Relaxed);
+            let folder = self.location.folder.display();
+            tracing::error!("the audit log in {folder} was changed: {}; see: homard audit verify", broken.what());
+        }
+        Ok(added)
+    }
+
     /// Says once that it does not work.
     fn tell(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
-            let folder = self.folder.display();
+            let folder = self.location.folder.display();
             tracing::error!(
                 "the audit log in {folder} cannot be written: {error}; what happens is not audited until it can"
             );
@@ -218,7 +257,7 @@ impl Writer {
 
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Audit").field(&self.0.as_ref().map(|book| &book.folder)).finish()
+        f.debug_tuple("Audit").field(&self.0.as_ref().map(|book| &book.location.folder)).finish()
     }
 }
 
@@ -235,17 +274,28 @@ impl PartialEq for Audit {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::Mutex};
+    use std::{fs, path::Path};
 
     use super::*;
-    use crate::{rows, verify_folder};
+    use crate::{
+        anchor::memory::MemoryAnchor,
+        rows,
+        verify::{Evidence, Report},
+        verify_folder,
+    };
+
+    fn check(state: &Path, anchor: &MemoryAnchor) -> Report {
+        let location = Location::in_state(state);
+        let (kept, key) = (anchor.load().unwrap(), crate::Key::load(&location.key).unwrap());
+        let evidence = Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() };
+        verify_folder(&location.folder, &evidence).unwrap()
+    }
 
     #[test]
     fn what_is_noted_is_on_disk_after_a_flush_and_its_end_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let kept = Arc::new(Mutex::new(Head::default()));
-        let keeper = kept.clone();
-        let audit = Audit::open(folder.path(), || 7, move |head| *keeper.lock().unwrap() = head);
+        let state = tempfile::tempdir().unwrap();
+        let anchor = Arc::new(MemoryAnchor::default());
+        let audit = Audit::open(Location::in_state(state.path()), || 7, Some(anchor.clone()));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let audit = audit.clone();
@@ -254,19 +304,43 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         audit.flush();
-        let report = verify_folder(folder.path(), Some(*kept.lock().unwrap())).unwrap();
-        assert_eq!((report.rows, report.problems, report.head), (400, vec![], *kept.lock().unwrap()));
+        let report = check(state.path(), &anchor);
+        assert_eq!((report.rows, report.problems, Some(report.head)), (401, vec![], anchor.load().unwrap().head));
         assert_eq!(audit.counts(), Counts { written: 400, lost: 0 });
         assert_eq!(audit.noted(), [(What::Egress, 400)]);
     }
 
     #[test]
-    fn nothing_is_made_before_the_first_fact_and_nothing_by_a_book_that_is_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("audit");
-        let audit = Audit::open(&place, || 0, |_| {});
+    fn h3_a_break_is_counted_and_stays_until_it_is_acknowledged() {
+        let state = tempfile::tempdir().unwrap();
+        let anchor = Arc::new(MemoryAnchor::default());
+        let location = Location::in_state(state.path());
+        let audit = Audit::open(location.clone(), || 7, Some(anchor.clone()));
+        (0..3).for_each(|_| audit.note(Fact::new(What::Egress)));
         audit.flush();
-        assert!(!place.exists());
+        fs::remove_dir_all(&location.folder).unwrap();
+        let audit = Audit::open(location, || 8, Some(anchor.clone()));
+        audit.catch_up();
+        audit.flush();
+        assert_eq!(audit.noted(), [(What::Broken, 1)]);
+        audit.note(Fact::new(What::Egress));
+        audit.flush();
+        assert_eq!(check(state.path(), &anchor).problems.len(), 2, "in the file and in the journal");
+        audit.acknowledge("restored by me", "owner").unwrap();
+        let report = check(state.path(), &anchor);
+        assert_eq!((report.problems, report.acknowledged.len()), (vec![], 1));
+        assert_eq!(report.acknowledged[0].reason, "restored by me");
+        assert!(Audit::default().acknowledge("there is no log", "owner").is_err());
+    }
+
+    #[test]
+    fn nothing_is_made_before_the_first_fact_and_nothing_by_a_book_that_is_none() {
+        let state = tempfile::tempdir().unwrap();
+        let location = Location::in_state(state.path());
+        let audit = Audit::open(location.clone(), || 0, Some(Arc::new(MemoryAnchor::default())));
+        audit.catch_up();
+        audit.flush();
+        assert!(!location.folder.exists() && !location.key.exists());
         let none = Audit::default();
         none.note(Fact::new(What::Egress));
         none.flush();
@@ -275,11 +349,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_counted_and_told_as_soon_as_it_can() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("audit");
+        let state = tempfile::tempdir().unwrap();
+        let location = Location::in_state(state.path());
+        let place = location.folder.clone();
         // A file where the folder belongs: nothing can be written, by root neither.
         fs::write(&place, "in the way").unwrap();
-        let audit = Audit::open(&place, || 0, |_| {});
+        let audit = Audit::open(location, || 0, None);
         (0..3).for_each(|_| audit.note(Fact::new(What::Egress)));
         audit.flush();
         assert_eq!(audit.counts(), Counts { written: 0, lost: 3 });

@@ -1,98 +1,272 @@
 //! Adds rows to the file of the day. Several processes may: each holds the folder's lock while it writes.
+//!
+//! Before rows are added, the end of the log is compared with the one that is known: the row that this process wrote
+//! last, or the one that the [`Anchor`] keeps. Rows that another process has added since are in order if they are
+//! signed and follow it. Anything else is a break, which gets a row of its own.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
+    anchor::{Anchor, Break, Ledger},
     chain::{Digest, Head},
     fact::{Fact, What},
-    files,
+    files::{self, Location},
+    key::Key,
+    verify::Check,
 };
 
 /// No row is longer: its values are bounded.
 const LONGEST_ROW: u64 = 64 * 1024;
 
 /// Who writes.
-#[derive(Debug)]
 pub(crate) struct Pen {
-    folder: PathBuf,
-    /// Where the last row ends that this process knows of.
-    end: Option<End>,
+    location: Location,
+    anchor: Option<Arc<dyn Anchor>>,
+    expected: Expected,
+    ledger: Ledger,
+    /// Whether the ledger has more than the anchor.
+    is_ledger_new: bool,
     /// How many bytes were cut off that a crash left of a row, and nobody was told of.
     torn: u64,
+}
+
+/// Where the log should end, before it is looked at.
+enum Expected {
+    /// The anchor was not asked yet.
+    Unknown,
+    /// There is no anchor, or it has not kept anything.
+    Anything,
+    /// The anchor has lost what it knew of a log: whatever the end is, rows may be missing.
+    Lost,
+    /// By the anchor, or later.
+    Row(Head),
+    /// Where this process wrote last.
+    End(End),
 }
 
 #[derive(Debug, Clone)]
 struct End {
     path: PathBuf,
     length: u64,
+    /// How long the last row is, with the end of its line; 0 if the file has none.
+    row: u64,
     head: Head,
 }
 
+/// What adding rows came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    /// Where the log ends; `None` if there is no log.
+    pub(crate) head: Option<Head>,
+    /// The break that was found.
+    pub(crate) broken: Option<Break>,
+}
+
+/// The end as it is, and the break if it is not the one that was expected.
+struct Seen {
+    end: Option<End>,
+    broken: Option<(Break, Head)>,
+    /// Whether a row must say that the end is kept elsewhere.
+    needs_mark: bool,
+}
+
 impl Pen {
-    pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder, end: None, torn: 0 }
+    pub(crate) fn new(location: Location, anchor: Option<Arc<dyn Anchor>>) -> Self {
+        let (expected, ledger) = (Expected::Unknown, Ledger::default());
+        Self { location, anchor, expected, ledger, is_ledger_new: false, torn: 0 }
     }
 
-    /// Where the chain ends now, whoever wrote last; `None` if there is none.
-    pub(crate) fn end(&mut self) -> io::Result<Option<Head>> {
-        if files::all(&self.folder)?.is_empty() {
-            return Ok(None);
+    /// Compares the end of the log with the one that is known, records a break, and keeps the end, whoever wrote last.
+    pub(crate) fn catch_up(&mut self, now: u64) -> io::Result<Added> {
+        self.ask_anchor()?;
+        let is_empty = files::all(&self.location.folder)?.is_empty();
+        if is_empty && matches!(self.expected, Expected::Anything) {
+            return Ok(Added { head: None, broken: None });
         }
-        let lock = private().truncate(false).open(self.folder.join("lock"))?;
-        lock.lock()?;
-        let is_known = self.end.as_ref().is_some_and(|end| is_last(end, &self.folder));
-        if !is_known {
-            let (end, torn) = find(&self.folder)?;
-            self.end = end;
-            self.torn += torn;
-        }
-        Ok(self.end.as_ref().map(|end| end.head))
+        self.write(&[], now)
     }
 
-    /// Adds rows and makes them safe, all or none. Returns where the chain ends.
-    pub(crate) fn write(&mut self, facts: &[(u64, Fact)]) -> io::Result<Head> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let lock = private().truncate(false).open(self.folder.join("lock"))?;
-        lock.lock()?;
-        let end = match self.end.take().filter(|end| is_last(end, &self.folder)) {
-            Some(end) => Some(end),
-            None => {
-                let (end, torn) = find(&self.folder)?;
-                self.torn += torn;
-                end
-            }
-        };
-        let now = facts.last().map_or(0, |(at, _)| *at);
-        let today = files::of_day(&self.folder, now);
-        let is_new = end.as_ref().is_none_or(|end| end.path < today);
-        // The file of a later day stays the last one, also when the clock goes back.
-        let (path, length) = match &end {
-            Some(end) if !is_new => (end.path.clone(), end.length),
-            Some(_) | None => (today, 0),
-        };
-        let mut head = end.map_or_else(Head::default, |end| end.head);
-        let mut text = String::new();
-        let mended = Fact::new(What::Repaired).with("kind", "audit_tail").count("bytes", self.torn);
-        let mended = (self.torn > 0).then_some((now, mended));
-        for (at, fact) in mended.iter().chain(facts) {
-            let (line, next) = head.next(fact, *at);
+    /// Adds rows and makes them safe, all or none.
+    pub(crate) fn write(&mut self, facts: &[(u64, Fact)], now: u64) -> io::Result<Added> {
+        let _lock = lock(&self.location.folder)?;
+        self.write_locked(facts, now)
+    }
+
+    /// Adds a row that acknowledges everything that is wrong with the log as it is now.
+    pub(crate) fn acknowledge(&mut self, reason: &str, who: &str, now: u64) -> io::Result<Added> {
+        let _lock = lock(&self.location.folder)?;
+        let before = self.write_locked(&[], now)?;
+        let mut check = Check::new(None);
+        for (place, line) in files::lines(&self.location.folder)? {
+            check.step(place, &line);
+        }
+        let fact = Fact::new(What::Acknowledged).by(who).with("reason", reason);
+        let fact = fact.with("covers", &check.covered().to_string()).count("breaks", self.ledger.breaks);
+        let after = self.write_locked(&[(now, fact)], now)?;
+        self.keep_ledger(after.head);
+        Ok(Added { broken: before.broken, ..after })
+    }
+
+    fn write_locked(&mut self, facts: &[(u64, Fact)], now: u64) -> io::Result<Added> {
+        self.ask_anchor()?;
+        let key = Key::load_or_create(&self.location.key)?;
+        let Seen { end, broken, needs_mark } = self.look(&key, now)?;
+        if needs_mark && self.anchor.is_some() {
+            // First, so that a crash leaves no row that says that an end was kept which never was.
+            self.keep_ledger(None);
+        }
+        let mut head = end.as_ref().map_or_else(Head::default, |end| end.head);
+        let (mut text, mut last) = (String::new(), 0);
+        let mut add = |(line, next): (String, Head)| {
+            last = line.len() as u64 + 1;
             text.push_str(&line);
             text.push('\n');
-            head = next;
+            next
+        };
+        if let Some((broken, expected)) = &broken {
+            head = add(head.next_after_break(*expected, &broken.fact(), (now, &key)));
         }
+        let torn = Fact::new(What::Repaired).with("kind", "audit_tail").count("bytes", self.torn);
+        let torn = (self.torn > 0).then_some((now, torn));
+        let mark = needs_mark.then(|| (now, Fact::new(What::Anchored)));
+        for (at, fact) in torn.iter().chain(&mark).chain(facts) {
+            head = add(head.next(fact, *at, &key));
+        }
+        let end = match text.is_empty() {
+            true => end,
+            false => Some(self.append(end, (&text, last), (now, head))?),
+        };
+        self.torn = 0;
+        self.ledger.is_marked |= needs_mark;
+        self.is_ledger_new |= needs_mark;
+        if let Some((broken, _)) = &broken {
+            self.ledger.breaks += 1;
+            self.ledger.last = Some(broken.clone());
+            self.is_ledger_new = true;
+        }
+        self.expected = end.clone().map_or(Expected::Anything, Expected::End);
+        let head = end.map(|end| end.head);
+        if self.is_ledger_new {
+            self.keep_ledger(head);
+        } else if let (Some(anchor), Some(head)) = (&self.anchor, head) {
+            anchor.keep(head);
+        }
+        Ok(Added { head, broken: broken.map(|(broken, _)| broken) })
+    }
+
+    fn append(&self, end: Option<End>, (text, row): (&str, u64), (now, head): (u64, Head)) -> io::Result<End> {
+        let folder = &self.location.folder;
+        let today = files::of_day(folder, now);
+        let is_new = end.as_ref().is_none_or(|end| end.path < today);
+        // The file of a later day stays the last one, also when the clock goes back.
+        let (path, length) = match end {
+            Some(end) if !is_new => (end.path, end.length),
+            Some(_) | None => (today, 0),
+        };
         append(&path, length, text.as_bytes())?;
         if is_new {
-            File::open(&self.folder)?.sync_all()?;
+            File::open(folder)?.sync_all()?;
         }
-        self.torn = 0;
-        self.end = Some(End { path, length: length + text.len() as u64, head });
-        Ok(head)
+        Ok(End { path, length: length + text.len() as u64, row, head })
     }
+
+    /// Learns from the anchor where the log should end, once.
+    fn ask_anchor(&mut self) -> io::Result<()> {
+        let Expected::Unknown = self.expected else { return Ok(()) };
+        let Some(anchor) = &self.anchor else {
+            self.expected = Expected::Anything;
+            return Ok(());
+        };
+        let kept = anchor.load().map_err(|reason| io::Error::other(format!("its end is not known: {reason}")))?;
+        self.expected = match kept.head.filter(|head| head.rows > 0) {
+            Some(head) => Expected::Row(head),
+            None if kept.ledger.is_none() && self.is_marked()? => Expected::Lost,
+            None => Expected::Anything,
+        };
+        self.ledger = kept.ledger.unwrap_or_default();
+        Ok(())
+    }
+
+    /// Whether a row says that the end was kept.
+    fn is_marked(&self) -> io::Result<bool> {
+        let key = Key::load(&self.location.key)?;
+        let mut check = Check::new(key.as_ref());
+        for (place, line) in files::lines(&self.location.folder)? {
+            check.step(place, &line);
+        }
+        Ok(check.is_anchored)
+    }
+
+    /// Finds the end, and whether it is the one that was expected. To be called with the lock.
+    fn look(&mut self, key: &Key, now: u64) -> io::Result<Seen> {
+        let needs_mark = self.anchor.is_some() && !self.ledger.is_marked;
+        if let Expected::End(end) = &self.expected
+            && is_last(end, &self.location.folder)?
+        {
+            return Ok(Seen { end: Some(end.clone()), broken: None, needs_mark });
+        }
+        let (end, torn) = find(&self.location.folder)?;
+        self.torn += torn;
+        let found = end.as_ref().map_or_else(Head::default, |end| end.head);
+        let expected = match &self.expected {
+            Expected::Unknown | Expected::Anything => Ok(()),
+            Expected::Lost => Err(None),
+            Expected::Row(head) | Expected::End(End { head, .. }) => {
+                if self.follows(*head, found, key)? {
+                    Ok(())
+                } else {
+                    Err(Some(*head))
+                }
+            }
+        };
+        let broken = expected.err().map(|expected| (Break::new(now, expected, found), expected.unwrap_or_default()));
+        // After a crash between the row and the note of it, the row is there.
+        let needs_mark = needs_mark && broken.is_none() && !self.is_marked()?;
+        self.ledger.is_marked |= !needs_mark && self.anchor.is_some();
+        Ok(Seen { end, broken, needs_mark })
+    }
+
+    /// Whether a row is still there, and all that follow it belong to the chain.
+    fn follows(&self, row: Head, found: Head, key: &Key) -> io::Result<bool> {
+        if row == found {
+            return Ok(true);
+        }
+        let Some(rest) = files::after(&self.location.folder, row.digest)? else { return Ok(false) };
+        if Head::at(&rest.row) != Some(row) {
+            return Ok(false);
+        }
+        let mut check = Check::after(&rest.row, row, key);
+        rest.lines.iter().for_each(|line| check.step(String::new(), line));
+        Ok(check.is_whole())
+    }
+
+    fn keep_ledger(&mut self, head: Option<Head>) {
+        let Some(anchor) = &self.anchor else {
+            self.is_ledger_new = false;
+            return;
+        };
+        self.is_ledger_new = match anchor.keep_now(head, &self.ledger) {
+            Ok(()) => false,
+            Err(error) => {
+                tracing::error!("the journal cannot keep the end of the audit log: {error}");
+                true
+            }
+        };
+    }
+}
+
+/// Takes the lock of a folder, which is made if it is missing.
+fn lock(folder: &Path) -> io::Result<File> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let lock = private().truncate(false).open(folder.join("lock"))?;
+    lock.lock()?;
+    Ok(lock)
 }
 
 fn private() -> OpenOptions {
@@ -112,10 +286,20 @@ fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Whether nobody has written since.
-fn is_last(end: &End, folder: &Path) -> bool {
-    let is_newest = files::all(folder).is_ok_and(|files| files.last() == Some(&end.path));
-    is_newest && fs::metadata(&end.path).is_ok_and(|found| found.len() == end.length)
+/// Whether the log still ends with the row that this process wrote. Reads that row only.
+fn is_last(end: &End, folder: &Path) -> io::Result<bool> {
+    let is_newest = files::all(folder)?.last() == Some(&end.path);
+    if !is_newest || end.row == 0 {
+        return Ok(false);
+    }
+    let mut file = File::open(&end.path)?;
+    if file.metadata()?.len() != end.length {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::Start(end.length.saturating_sub(end.row)))?;
+    let mut row = Vec::new();
+    file.take(end.row).read_to_end(&mut row)?;
+    Ok(row.strip_suffix(b"\n").is_some_and(|row| Digest::of(row) == end.head.digest))
 }
 
 /// Finds the last row, and cuts off what a crash left of another; says how many bytes that were.
@@ -123,9 +307,10 @@ fn find(folder: &Path) -> io::Result<(Option<End>, u64)> {
     let files = files::all(folder)?;
     let Some(newest) = files.last() else { return Ok((None, 0)) };
     let (length, torn) = mend(newest)?;
-    let mut head = None;
+    let (mut head, mut row) = (None, 0);
     for path in files.iter().rev() {
         if let Some(line) = last_line(path)? {
+            row = if path == newest { line.len() as u64 + 1 } else { 0 };
             // A row that was made unreadable is still the one that the next one follows.
             head = Some(match Head::at(&line) {
                 Some(head) => head,
@@ -135,12 +320,12 @@ fn find(folder: &Path) -> io::Result<(Option<End>, u64)> {
         }
     }
     let head = head.unwrap_or_default();
-    Ok((Some(End { path: newest.clone(), length, head }), torn))
+    Ok((Some(End { path: newest.clone(), length, row, head }), torn))
 }
 
 /// Cuts off a row that is not whole: how long the file is then, and how much that was.
 fn mend(path: &Path) -> io::Result<(u64, u64)> {
-    let (from, tail) = tail(path)?;
+    let (from, tail) = files::tail(path, LONGEST_ROW)?;
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (length, torn) = (from + whole as u64, (tail.len() - whole) as u64);
     if torn > 0 {
@@ -151,19 +336,9 @@ fn mend(path: &Path) -> io::Result<(u64, u64)> {
 
 /// The last whole line of a file.
 fn last_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let (_, tail) = tail(path)?;
+    let (_, tail) = files::tail(path, LONGEST_ROW)?;
     let Some(whole) = tail.strip_suffix(b"\n") else { return Ok(None) };
     Ok(whole.rsplit(|byte| *byte == b'\n').next().map(<[u8]>::to_vec))
-}
-
-/// The end of a file, and where that begins.
-fn tail(path: &Path) -> io::Result<(u64, Vec<u8>)> {
-    let mut file = File::open(path)?;
-    let from = file.metadata()?.len().saturating_sub(LONGEST_ROW);
-    file.seek(SeekFrom::Start(from))?;
-    let mut tail = Vec::new();
-    file.take(LONGEST_ROW).read_to_end(&mut tail)?;
-    Ok((from, tail))
 }
 
 #[cfg(test)]
@@ -171,31 +346,85 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::{Problem, rows, verify_folder};
+    use crate::{
+        Evidence, Problem, Report,
+        anchor::{Anchored, memory::MemoryAnchor},
+        rows, verify_folder,
+    };
 
     const DAY: u64 = 24 * 60 * 60 * 1000;
+    const FILE: &str = "audit-19700101.jsonl";
 
     fn fact(n: u64) -> Fact {
         Fact::new(What::ExecStarted).count("n", n)
     }
 
-    fn told(folder: &Path) -> Vec<(String, String)> {
-        let row =
-            |row: crate::Row| (row.place, format!("{} {}", row.said["seq"], row.said["what"].as_str().unwrap_or("?")));
-        rows(folder).unwrap().into_iter().map(row).collect()
+    fn facts(numbers: std::ops::Range<u64>) -> Vec<(u64, Fact)> {
+        numbers.map(|n| (n, fact(n))).collect()
+    }
+
+    /// A state directory, its log, and what is kept of it.
+    struct Log {
+        _state: tempfile::TempDir,
+        location: Location,
+        anchor: Arc<MemoryAnchor>,
+    }
+
+    impl Log {
+        fn new() -> Self {
+            let state = tempfile::tempdir().unwrap();
+            let location = Location::in_state(state.path());
+            Self { _state: state, location, anchor: Arc::default() }
+        }
+
+        /// With so many rows, the first of which says that the end is kept.
+        fn with_rows(count: u64) -> Self {
+            let log = Self::new();
+            log.owner().write(&facts(1..count), 0).unwrap();
+            log
+        }
+
+        fn owner(&self) -> Pen {
+            Pen::new(self.location.clone(), Some(self.anchor.clone()))
+        }
+
+        fn command(&self) -> Pen {
+            Pen::new(self.location.clone(), None)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.location.folder.join(FILE)
+        }
+
+        fn lines(&self) -> Vec<String> {
+            fs::read_to_string(self.file()).unwrap().lines().map(str::to_owned).collect()
+        }
+
+        fn put(&self, lines: &[String]) {
+            fs::write(self.file(), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        }
+
+        fn told(&self) -> Vec<String> {
+            let told = |row: crate::Row| format!("{} {}", row.said["seq"], row.said["what"].as_str().unwrap_or("?"));
+            rows(&self.location.folder).unwrap().into_iter().map(told).collect()
+        }
+
+        fn verify(&self) -> Report {
+            let (kept, key) = (self.anchor.load().unwrap(), Key::load(&self.location.key).unwrap());
+            let evidence = Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() };
+            verify_folder(&self.location.folder, &evidence).unwrap()
+        }
     }
 
     #[test]
     fn each_day_has_a_file_and_the_chain_goes_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("audit");
-        let mut pen = Pen::new(folder.clone());
-        pen.write(&[(0, fact(1)), (1, fact(2))]).unwrap();
-        pen.write(&[(DAY, fact(3))]).unwrap();
+        let log = Log::new();
+        let mut pen = log.command();
+        pen.write(&[(0, fact(1)), (1, fact(2))], 1).unwrap();
+        pen.write(&[(DAY, fact(3))], DAY).unwrap();
         // The clock went back.
-        let head = pen.write(&[(5, fact(4))]).unwrap();
-        let told = told(&folder);
-        let places: Vec<_> = told.iter().map(|(place, _)| place.as_str()).collect();
+        pen.write(&[(5, fact(4))], 5).unwrap();
+        let places: Vec<_> = rows(&log.location.folder).unwrap().into_iter().map(|row| row.place).collect();
         assert_eq!(
             places,
             [
@@ -205,53 +434,249 @@ mod tests {
                 "audit-19700102.jsonl line 2"
             ]
         );
-        let report = verify_folder(&folder, Some(head)).unwrap();
-        assert_eq!((report.rows, report.problems), (4, vec![]));
+        assert_eq!((log.verify().rows, log.verify().problems), (4, vec![]));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&folder), mode(&folder.join("audit-19700101.jsonl"))), (0o700, 0o600));
+        let modes = [mode(&log.location.folder), mode(&log.file()), mode(&log.location.key)];
+        assert_eq!(modes, [0o700, 0o600, 0o600]);
     }
 
     #[test]
     fn processes_take_turns_and_go_on_where_the_other_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut one, mut other) = (Pen::new(folder.path().into()), Pen::new(folder.path().into()));
+        let log = Log::new();
+        let (mut one, mut other) = (log.owner(), log.command());
         for n in 0..5 {
-            one.write(&[(n, fact(n))]).unwrap();
-            other.write(&[(n, fact(n))]).unwrap();
+            assert_eq!(one.write(&[(n, fact(n))], n).unwrap().broken, None);
+            assert_eq!(other.write(&[(n * DAY, fact(n))], n * DAY).unwrap().broken, None);
         }
-        let head = one.write(&[(9, fact(9))]).unwrap();
-        let report = verify_folder(folder.path(), Some(head)).unwrap();
-        assert_eq!((report.head, report.rows, report.problems), (head, 11, vec![]));
+        let head = one.write(&[(9, fact(9))], 9).unwrap().head;
+        let report = log.verify();
+        assert_eq!((Some(report.head), report.rows, report.problems), (head, 12, vec![]));
     }
 
     #[test]
     fn r89_a_row_that_a_crash_left_half_written_is_cut_off_and_told() {
-        let folder = tempfile::tempdir().unwrap();
-        Pen::new(folder.path().into()).write(&[(0, fact(1))]).unwrap();
-        let file = folder.path().join("audit-19700101.jsonl");
-        let mut bytes = fs::read(&file).unwrap();
+        let log = Log::new();
+        log.owner().write(&[(0, fact(1))], 0).unwrap();
+        let mut bytes = fs::read(log.file()).unwrap();
         bytes.extend(b"{\"seq\":2,\"at");
-        fs::write(&file, bytes).unwrap();
-        let head = Pen::new(folder.path().into()).write(&[(1, fact(2))]).unwrap();
-        let told: Vec<_> = told(folder.path()).into_iter().map(|(_, row)| row).collect();
-        assert_eq!(told, ["1 exec.started", "2 repair", "3 exec.started"]);
-        assert_eq!(verify_folder(folder.path(), Some(head)).unwrap().problems, []);
+        fs::write(log.file(), bytes).unwrap();
+        assert_eq!(log.owner().write(&[(1, fact(2))], 1).unwrap().broken, None);
+        assert_eq!(log.told(), ["1 audit.anchored", "2 exec.started", "3 repair", "4 exec.started"]);
+        assert_eq!(log.verify().problems, []);
     }
 
     #[test]
     fn what_was_changed_shows_also_after_more_was_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut pen = Pen::new(folder.path().into());
-        pen.write(&[(0, fact(1)), (0, fact(2))]).unwrap();
-        let file = folder.path().join("audit-19700101.jsonl");
+        let log = Log::with_rows(4);
+        let mut pen = log.owner();
+        pen.catch_up(0).unwrap();
+        let mut lines = log.lines();
+        lines[2] = lines[2].replacen("\"n\":2", "\"n\":7", 1);
+        log.put(&lines);
+        pen.write(&[(0, fact(4))], 0).unwrap();
+        let place = |line: u64| format!("{FILE} line {line}");
+        let changed =
+            [Problem::Forged { place: place(3), from: 3, to: 3 }, Problem::Changed { place: place(4), seq: 4 }];
+        assert_eq!(log.verify().problems, changed);
+    }
+
+    /// A change of the lines of a log of eight rows.
+    type Change = fn(&mut Vec<String>);
+
+    const ATTACKS: [(&str, Change); 6] = [
+        ("the end is cut off", |lines| lines.truncate(4)),
+        ("all rows are removed", Vec::clear),
+        ("the last row is changed", |lines| lines[7] = lines[7].replace("exec.started", "exec.elapsed")),
+        ("the last row is no row", |lines| lines[7] = "no row".to_owned()),
+        ("rows are added that are not signed", |lines| {
+            let prev = Digest::of(lines[7].as_bytes());
+            lines.push(format!("{{\"seq\":9,\"at\":0,\"what\":\"egress\",\"prev\":\"{prev}\"}}"));
+        }),
+        ("the chain is made anew, without a key, with more rows", |lines| {
+            let mut prev = Digest::default();
+            *lines = (1..=12)
+                .map(|seq| {
+                    let line = format!("{{\"seq\":{seq},\"at\":0,\"what\":\"egress\",\"prev\":\"{prev}\"}}");
+                    prev = Digest::of(line.as_bytes());
+                    line
+                })
+                .collect();
+        }),
+    ];
+
+    #[test]
+    fn h3_no_change_of_the_end_is_forgiven_by_the_next_row() {
+        for (attack, change) in ATTACKS {
+            for is_running in [false, true] {
+                let log = Log::with_rows(8);
+                let mut pen = log.owner();
+                if is_running {
+                    pen.catch_up(0).unwrap();
+                }
+                let mut lines = log.lines();
+                change(&mut lines);
+                log.put(&lines);
+                assert_ne!(log.verify().problems, [], "{attack}, before a row follows");
+                let added = pen.write(&[(5, fact(9))], 5).unwrap();
+                assert!(added.broken.is_some(), "{attack}, running: {is_running}");
+                for _ in 0..3 {
+                    // A start, and rows, which find nothing new.
+                    assert_eq!(log.owner().write(&[(6, fact(10))], 6).unwrap().broken, None, "{attack}");
+                }
+                let found = log.verify().problems;
+                assert!(found.iter().any(|problem| matches!(problem, Problem::Recorded { .. })), "{attack}: {found:?}");
+                assert!(
+                    found.iter().any(|problem| matches!(problem, Problem::InJournal { count: 1, .. })),
+                    "{attack}: {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn h3_a_row_that_was_repeated_stays_out_of_order() {
+        let log = Log::with_rows(3);
+        let mut lines = log.lines();
+        lines.push(lines[2].clone());
+        log.put(&lines);
+        log.owner().write(&facts(4..6), 4).unwrap();
+        let place = format!("{FILE} line 4");
+        assert_eq!(log.verify().problems, [Problem::OutOfOrder { place, expected: 4, found: 3 }]);
+    }
+
+    #[test]
+    fn h3_a_log_that_was_deleted_is_found_at_the_start_and_numbers_go_on() {
+        for is_folder in [false, true] {
+            let log = Log::with_rows(7);
+            if is_folder { fs::remove_dir_all(&log.location.folder) } else { fs::remove_file(log.file()) }.unwrap();
+            assert!(log.owner().catch_up(9).unwrap().broken.is_some());
+            assert_eq!(log.told(), ["8 audit.broken"]);
+            let [Problem::Recorded { what, .. }, Problem::InJournal { .. }] = &log.verify().problems[..] else {
+                panic!("{:?}", log.verify())
+            };
+            assert_eq!(what, "the log ended with row 0, not with row 7: rows were removed");
+        }
+    }
+
+    #[test]
+    fn h3_what_the_journal_recorded_stays_when_the_old_files_are_put_back() {
+        let log = Log::with_rows(8);
+        let lines = log.lines();
+        log.put(&lines[..5]);
+        log.owner().write(&[(5, fact(9))], 5).unwrap();
+        log.put(&lines);
+        log.owner().write(&[(5, fact(9))], 5).unwrap();
+        let Some(Problem::InJournal { count: 2, .. }) = log.verify().problems.pop() else {
+            panic!("{:?}", log.verify())
+        };
+    }
+
+    #[test]
+    fn h3_a_journal_that_was_replaced_is_a_break() {
+        let mut log = Log::with_rows(3);
+        log.put(&log.lines()[..2]);
+        log.anchor = Arc::default();
+        assert_eq!(log.verify().problems, [Problem::NoAnchor]);
+        assert!(log.owner().catch_up(1).unwrap().broken.is_some());
+        assert_eq!(log.told(), ["1 audit.anchored", "2 exec.started", "3 audit.broken"]);
+        assert_eq!(log.verify().problems.len(), 2);
+    }
+
+    #[test]
+    fn h3_an_acknowledgement_covers_what_was_wrong_then_and_nothing_else() {
+        let log = Log::with_rows(8);
+        let mut lines = log.lines();
+        lines[2] = lines[2].replacen("\"n\":2", "\"n\":7", 1);
+        log.put(&lines[..6]);
+        let mut pen = log.owner();
+        pen.acknowledge("disk was restored", "owner", 5).unwrap();
+        pen.write(&[(6, fact(9))], 6).unwrap();
+        let report = log.verify();
+        assert_eq!((&report.problems[..], report.acknowledged[0].problems.len()), (&[][..], 3), "{report:?}");
+        let lines = log.lines();
+        assert!(lines[7].contains("disk was restored"), "{lines:?}");
+        // Another change below the acknowledgement is not covered by it.
+        for row in 0..7 {
+            let mut changed = lines.clone();
+            changed[row] = changed[row].replacen(":", ": ", 1);
+            log.put(&changed);
+            assert_ne!(log.verify().problems, [], "row {row}");
+        }
+        log.put(&lines);
+        assert_eq!(log.verify().problems, []);
+        // Nor is a later break.
+        log.put(&lines[..8]);
+        assert!(log.owner().catch_up(7).unwrap().broken.is_some());
+        assert_eq!(log.verify().problems.len(), 2);
+    }
+
+    #[test]
+    fn h3_no_crash_between_the_file_and_the_anchor_is_taken_for_a_change() {
+        let before = Log::new();
+        before.owner().write(&facts(0..3), 0).unwrap();
+        let (kept, old) = (before.anchor.load().unwrap(), fs::read(before.file()).unwrap());
+        before.owner().write(&facts(3..6), 0).unwrap();
+        let (new, key) = (fs::read(before.file()).unwrap(), fs::read(&before.location.key).unwrap());
+        // Any part of what was added is on disk, and the anchor is as it was.
+        let ends = (old.len()..=new.len()).filter(|end| new[..*end].ends_with(b"\n"));
+        for length in ends.chain((old.len()..new.len()).step_by(29)) {
+            let mut log = Log::new();
+            fs::create_dir(&log.location.folder).unwrap();
+            fs::write(&log.location.key, &key).unwrap();
+            fs::write(log.file(), &new[..length]).unwrap();
+            log.anchor = Arc::new(MemoryAnchor::with(kept.clone()));
+            assert_eq!(log.owner().catch_up(1).unwrap().broken, None, "{length}");
+            assert_eq!(log.owner().write(&facts(7..8), 1).unwrap().broken, None, "{length}");
+            assert_eq!(log.verify().problems, [], "{length}");
+        }
+    }
+
+    #[test]
+    fn h3_no_crash_at_the_first_rows_is_taken_for_a_lost_journal() {
+        // What is kept soon is lost in every crash; what is kept at once is not.
+        let log = Log { anchor: Arc::new(MemoryAnchor::late()), ..Log::new() };
+        for n in 0..3 {
+            assert_eq!(log.owner().write(&facts(n..n + 1), n).unwrap().broken, None);
+        }
+        // The row that says that the end is kept is there, and the note of it is not.
+        let ledger = Some(Ledger::default());
+        let log = Log { anchor: Arc::new(MemoryAnchor::with(Anchored { head: None, ledger })), ..log };
+        assert_eq!(log.owner().write(&facts(4..5), 4).unwrap().broken, None);
+        assert_eq!(log.told().iter().filter(|row| row.contains("anchored")).count(), 1);
+        assert_eq!(log.verify().problems, []);
+    }
+
+    #[test]
+    fn h3_rows_of_the_format_without_signatures_are_still_in_order() {
+        let head: Head = include_str!("../tests/unsigned/head").trim_end().parse().unwrap();
+        let log =
+            Log { anchor: Arc::new(MemoryAnchor::with(Anchored { head: Some(head), ledger: None })), ..Log::new() };
+        fs::create_dir(&log.location.folder).unwrap();
+        let file = log.location.folder.join("audit-20260101.jsonl");
+        fs::write(&file, include_str!("../tests/unsigned/audit-20260101.jsonl")).unwrap();
+        assert_eq!(log.verify().problems, []);
+        let now = 1_767_225_600_100;
+        assert_eq!(log.owner().write(&[(now, fact(1))], now).unwrap().broken, None);
+        let told = log.told();
+        assert_eq!(told[3..], ["4 config.written", "5 audit.anchored", "6 exec.started"]);
+        assert_eq!(log.verify().problems, []);
+        // And the signed rows hold them.
         let text = fs::read_to_string(&file).unwrap();
-        fs::write(&file, text.replacen("\"n\":2", "\"n\":7", 1)).unwrap();
-        let head = pen.write(&[(0, fact(3))]).unwrap();
-        let place = "audit-19700101.jsonl line 3".to_owned();
-        assert_eq!(verify_folder(folder.path(), Some(head)).unwrap().problems, [Problem::Changed { place, seq: 3 }]);
-        fs::write(&file, "no row\n").unwrap();
-        let head = pen.write(&[(0, fact(4))]).unwrap();
-        let place = "audit-19700101.jsonl line 1".to_owned();
-        assert_eq!(verify_folder(folder.path(), Some(head)).unwrap().problems, [Problem::NoRow { place }]);
+        fs::write(&file, text.replacen("wrong token", "right token", 1)).unwrap();
+        let place = "audit-20260101.jsonl line 4".to_owned();
+        assert_eq!(log.verify().problems, [Problem::Changed { place, seq: 4 }]);
+    }
+
+    #[test]
+    fn h3_the_last_row_is_found_in_a_long_file_without_reading_it_whole() {
+        let log = Log::with_rows(2);
+        let mut pen = log.owner();
+        pen.write(&facts(0..2000), 0).unwrap();
+        let kept = pen.write(&[], 0).unwrap().head.unwrap();
+        log.command().write(&facts(0..2000), 0).unwrap();
+        let rest = files::after(&log.location.folder, kept.digest).unwrap().unwrap();
+        assert_eq!((Head::at(&rest.row), rest.lines.len()), (Some(kept), 2000));
+        assert_eq!(files::after(&log.location.folder, Digest::of(b"never written")).unwrap(), None);
+        assert_eq!(pen.write(&facts(0..1), 0).unwrap().broken, None);
     }
 }

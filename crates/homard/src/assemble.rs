@@ -35,7 +35,7 @@ use self::{
     office::{Office, Staff},
 };
 use crate::{
-    audit,
+    audit::{self, Shipping, Sinks},
     config::{Chosen, Config, channels::Channel},
     paths::{self, Paths},
 };
@@ -71,6 +71,8 @@ pub(crate) struct House {
     pub(crate) troubles: Vec<String>,
     pub(crate) office: Office,
     upkeep: JoinHandle<()>,
+    /// Who sends checkpoints of the audit log, if the config names a place.
+    shipping: Option<Shipping>,
 }
 
 impl House {
@@ -91,11 +93,18 @@ impl House {
         }
         // Before any command, and before anybody reads what one that was cut off has left.
         let tidied = sandbox::tidy(&paths.state);
-        let audit = audit::open(paths, &journal);
+        let (audit, ends) = audit::open(paths, &journal);
         let (office, wrong) = Office::new((paths, purpose), &chosen.loaded, audit);
         let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded)?;
         troubles.extend(tidied);
         troubles.extend(wrong);
+        let shipping = match Sinks::of(&config.audit.checkpoints) {
+            Ok(sinks) => Shipping::begin(sinks, ends),
+            Err(error) => {
+                troubles.push(format!("checkpoints of the audit log are not sent: {error:#}"));
+                None
+            }
+        };
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
         let (hub, feed) =
@@ -107,7 +116,7 @@ impl House {
         hub.open_post(Arc::new(office.channels.clone()));
         let kept = journal.clone();
         let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
-        Ok((Self { hub, journal, remark, troubles, office, upkeep }, feed))
+        Ok((Self { hub, journal, remark, troubles, office, upkeep, shipping }, feed))
     }
 
     /// Waits a little for MCP servers and plugins that are not ready yet, and gives the agents their tools. Says what is wrong now
@@ -135,6 +144,9 @@ impl House {
         let audit = self.office.audit.clone();
         audit.catch_up();
         tokio::task::spawn_blocking(move || audit.flush()).await.context("the audit log broke")?;
+        if let Some(shipping) = self.shipping {
+            shipping.end().await;
+        }
         let (flushed, ()) = tokio::join!(self.journal.flush(), self.office.write_rest());
         flushed.context("the list of sessions could not be written")
     }

@@ -1,42 +1,122 @@
-//! The audit log of a state directory: where it is, and who keeps its end.
+//! The audit log of a state directory: where it is, and how the journal keeps its end.
 
-use std::{path::PathBuf, sync::Arc};
+mod checkpoints;
+
+use std::sync::{Arc, Weak};
 
 use homard_agent::Ambient;
-use homard_audit::{Audit, Fact, Head};
+use homard_audit::{Anchor, Anchored, Audit, Evidence, Fact, Head, Key, Ledger, Location};
 use homard_journal::Journal;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+pub(crate) use checkpoints::{Shipping, Sinks, read as read_checkpoints};
 
 use crate::paths::Paths;
 
 /// The name under which the journal keeps where the log ends.
-pub(crate) const END: &str = "audit";
+const END: &str = "audit";
+/// The name under which the journal keeps its breaks.
+const BREAKS: &str = "audit.breaks";
 
-/// The folder of the log.
-pub(crate) fn folder(paths: &Paths) -> PathBuf {
-    paths.state.join("audit")
+/// Where the log of a state directory is.
+pub(crate) fn location(paths: &Paths) -> Location {
+    Location::in_state(&paths.state)
 }
 
-/// The log of a state directory that this process owns. What the journal puts right is in it, too.
-pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> Audit {
-    let (ambient, weak) = (Ambient::system(), Arc::downgrade(journal));
-    // Not held: whoever holds the log must not keep the state directory.
-    let keep = move |head: Head| {
-        if let Some(journal) = weak.upgrade() {
-            journal.note(END, head.to_string());
-        }
-    };
-    let audit = Audit::open(&folder(paths), move || ambient.now_ms(), keep);
+/// The log of a state directory that this process owns, and where it ends from now on. What the journal puts right is in it, too.
+pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Receiver<Option<Head>>) {
+    let ambient = Ambient::system();
+    let (end, ends) = watch::channel(None);
+    let anchor = Arc::new(JournalAnchor { journal: Arc::downgrade(journal), end });
+    let audit = Audit::open(location(paths), move || ambient.now_ms(), Some(anchor));
     let told = audit.clone();
     journal.tell_repairs(move |kind| told.note(Fact::new(homard_audit::What::Repaired).with("kind", kind)));
-    // Commands may have written while no gateway was there.
+    // Compared before anything is added. Commands may have written while no gateway was there.
     audit.catch_up();
-    audit
+    (audit, ends)
 }
 
 /// Notes one fact in a process that does not own the state directory. It is on disk, or given up, when this returns.
 pub(crate) fn note(paths: &Paths, fact: Fact) {
     let ambient = Ambient::system();
-    let audit = Audit::open(&folder(paths), move || ambient.now_ms(), |_| {});
+    let audit = Audit::open(location(paths), move || ambient.now_ms(), None);
     audit.note(fact);
     audit.flush();
+}
+
+/// Keeps the end of the log in the journal. The journal is not held: the log must not keep the state directory.
+struct JournalAnchor {
+    journal: Weak<Journal>,
+    end: watch::Sender<Option<Head>>,
+}
+
+impl JournalAnchor {
+    fn journal(&self) -> Result<Arc<Journal>, String> {
+        self.journal.upgrade().ok_or_else(|| "the journal is closed".to_owned())
+    }
+}
+
+impl Anchor for JournalAnchor {
+    fn load(&self) -> Result<Anchored, String> {
+        let journal = self.journal()?;
+        let read = |name| journal.noted_now(name).map_err(|error| error.to_string());
+        anchored(read(END)?.as_deref(), read(BREAKS)?.as_deref())
+    }
+
+    fn keep(&self, head: Head) {
+        if let Ok(journal) = self.journal() {
+            journal.note(END, head.to_string());
+        }
+        self.end.send_replace(Some(head));
+    }
+
+    fn keep_now(&self, head: Option<Head>, ledger: &Ledger) -> Result<(), String> {
+        let breaks = serde_json::to_string(ledger).map_err(|error| error.to_string())?;
+        let end = head.map(|head| (END, head.to_string()));
+        let kept = self.journal()?.note_now(end.into_iter().chain([(BREAKS, breaks)]));
+        if head.is_some() {
+            self.end.send_replace(head);
+        }
+        kept.map_err(|error| error.to_string())
+    }
+}
+
+/// What the journal has noted of a log.
+fn anchored(end: Option<&str>, breaks: Option<&str>) -> Result<Anchored, String> {
+    let head = end.map(|text| text.parse().map_err(|()| format!("the journal's note of the end is \"{text}\"")));
+    let ledger = breaks.map(|text| {
+        serde_json::from_str(text).map_err(|error| format!("the journal's note of breaks is not valid: {error}"))
+    });
+    Ok(Anchored { head: head.transpose()?, ledger: ledger.transpose()? })
+}
+
+/// What a gateway says of its log, as [`evidence`] reads it.
+pub(crate) async fn described(journal: &Journal) -> Result<Value, homard_store::Error> {
+    Ok(json!({"end": journal.noted(END).await?, "breaks": journal.noted(BREAKS).await?}))
+}
+
+/// What the journal of a state directory that no process has says of its log, as [`evidence`] reads it.
+pub(crate) fn described_at_rest(paths: &Paths) -> Result<Value, homard_store::Error> {
+    let read = |name| homard_journal::noted(&paths.state, name);
+    Ok(json!({"end": read(END)?, "breaks": read(BREAKS)?}))
+}
+
+/// What a log is checked against: the key, and what the journal says.
+pub(crate) fn evidence(paths: &Paths, described: &Value) -> anyhow::Result<Evidence> {
+    let kept = anchored(described["end"].as_str(), described["breaks"].as_str()).map_err(anyhow::Error::msg)?;
+    let key = Key::load(&location(paths).key)?;
+    Ok(Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() })
+}
+
+/// How many bytes a reason has at most: a row keeps no more.
+const LONGEST_REASON: usize = 256;
+
+/// The reason of an acknowledgement, or why it is none.
+pub(crate) fn reason(text: &str) -> Result<&str, String> {
+    match text.trim() {
+        "" => Err("a reason is needed: say what happened to the audit log".to_owned()),
+        long if long.len() > LONGEST_REASON => Err(format!("the reason is longer than {LONGEST_REASON} bytes")),
+        reason => Ok(reason),
+    }
 }

@@ -86,6 +86,11 @@ impl Setup {
         self.call(&["operator.read", "operator.write"], method, params).await
     }
 
+    /// The gateway's answer to a request that only an administrator may make; `None` when no gateway answers.
+    pub(super) async fn administer(&self, method: &str, params: Value) -> Result<Option<Value>> {
+        self.call(&["operator.admin"], method, params).await
+    }
+
     /// The failure of a command that needs the gateway.
     pub(super) fn nobody(&self) -> Failure {
         let url = &self.target.url;

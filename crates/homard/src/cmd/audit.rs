@@ -1,8 +1,12 @@
-//! `homard audit`: what matters to whoever guards the house, and whether somebody changed it.
+//! `homard audit`: shows and verifies the security audit log, and acknowledges its breaks.
+
+use std::{fs, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use homard_audit::{Head, Row, rows, verify_folder};
+use homard_agent::{Ambient, ambient::iso, command::OWNER};
+use homard_audit::{Acknowledgement, Evidence, Report, Row, rows, verify_folder};
+use homard_journal::Journal;
 use serde_json::{Value, json};
 
 use super::ask::Setup;
@@ -13,7 +17,9 @@ use crate::{audit, failure::Failure, paths::Paths, render};
 #[command(after_help = "Examples:
   homard audit list
   homard audit list --what auth.failed -n 100
-  homard audit verify")]
+  homard audit verify
+  homard audit verify --checkpoints /mnt/backup/checkpoints.jsonl
+  homard audit acknowledge --reason \"restored the disk from a backup\"")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -25,14 +31,24 @@ pub(super) struct Args {
 impl Args {
     /// Whether programs read the output. What a check finds is a document, also when it fails.
     pub(super) fn wants_json(&self) -> bool {
-        self.json && !matches!(self.command, Command::Verify)
+        self.json && !matches!(self.command, Command::Verify { .. })
     }
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Check that no row was changed, taken out, moved or cut off
-    Verify,
+    Verify {
+        /// Also check that the log contains every checkpoint in this file, such as audit.checkpoints.file or a syslog
+        #[arg(long, value_name = "FILE")]
+        checkpoints: Option<PathBuf>,
+    },
+    /// Acknowledge everything that verify reports now, with a reason that stays in the log
+    Acknowledge {
+        /// What happened, in at most 256 bytes
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
     /// Show the newest rows, oldest of them first
     List {
         /// How many
@@ -47,31 +63,45 @@ enum Command {
 /// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
-        Command::Verify => verify(args.json).await,
+        Command::Verify { checkpoints } => verify(checkpoints.as_ref(), args.json).await,
+        Command::Acknowledge { reason } => acknowledge(reason, args.json).await,
         Command::List { limit, what } => list(&Paths::find()?, (*limit, what.as_deref()), args.json),
     }
 }
 
-async fn verify(wants_json: bool) -> Result<()> {
+async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
     let setup = Setup::find()?;
-    let folder = audit::folder(&setup.paths);
-    let kept = kept(&setup).await?;
-    let report = verify_folder(&folder, kept).with_context(|| format!("{} cannot be read", folder.display()))?;
+    let mut evidence = evidence(&setup).await?;
+    if let Some(file) = checkpoints {
+        let bytes = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+        evidence.checkpoints = audit::read_checkpoints(&String::from_utf8_lossy(&bytes));
+        if evidence.checkpoints.is_empty() {
+            return Err(Failure::usage(format!("{} contains no checkpoint of an audit log", file.display())).into());
+        }
+    }
+    let report = check(&setup.paths, &evidence)?;
+    let folder = audit::location(&setup.paths).folder;
+    let kept = evidence.kept;
     let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
     let is_whole = problems.is_empty();
-    let unkept = report.rows.saturating_sub(kept.map_or(0, |kept| kept.rows));
+    let unkept = report.head.rows.saturating_sub(kept.map_or(0, |kept| kept.rows));
     let document = json!({
         "ok": is_whole, "rows": report.rows, "end": report.head.to_string(), "kept": kept.map(|kept| kept.to_string()),
         "unkept": unkept, "folder": folder, "problems": problems,
+        "acknowledged": report.acknowledged.iter().map(acknowledgement).collect::<Vec<_>>(),
     });
     if wants_json {
         render::print_json(&document)?;
     } else {
         let rows = report.rows;
         let mut lines = vec![format!("{rows} row{} in {}", if rows == 1 { "" } else { "s" }, folder.display())];
+        lines.extend(report.acknowledged.iter().flat_map(acknowledged_lines));
         lines.extend(problems.iter().map(|problem| format!("  {problem}")));
         if is_whole {
-            let all = "all are as they were written, in order, and the end is there";
+            let all = match report.acknowledged.is_empty() {
+                true => "all are as they were written, in order, and the end is there",
+                false => "nothing else was changed since, and the end is there",
+            };
             lines.push(match unkept {
                 0 => all.to_owned(),
                 _ => format!(
@@ -85,23 +115,76 @@ async fn verify(wants_json: bool) -> Result<()> {
         return Ok(());
     }
     let count = problems.len();
-    let text = format!("the audit log was changed: {count} place{}", if count == 1 { "" } else { "s" });
+    let text = format!(
+        "the audit log was changed: {count} place{}\nfind out who changed it and keep a copy, then acknowledge it with: homard audit acknowledge --reason TEXT",
+        if count == 1 { "" } else { "s" }
+    );
     Err(Failure::new("audit", text).into())
 }
 
-/// Where the log ends by the journal: the gateway is asked, or else the journal itself.
-pub(super) async fn kept(setup: &Setup) -> Result<Option<Head>> {
-    let told = match setup.ask("homard.audit.end").await? {
-        Some(answer) => answer["end"].as_str().map(str::to_owned),
+fn acknowledgement(seen: &Acknowledgement) -> Value {
+    let problems: Vec<_> = seen.problems.iter().map(ToString::to_string).collect();
+    json!({"row": seen.seq, "at": iso(seen.at_ms), "reason": seen.reason, "problems": problems})
+}
+
+fn acknowledged_lines(seen: &Acknowledgement) -> Vec<String> {
+    let problems = seen.problems.iter().map(|problem| format!("  {problem}"));
+    let reason = render::harmless(&seen.reason);
+    problems.chain([format!("  acknowledged at {} with row {}: {reason}", iso(seen.at_ms), seen.seq)]).collect()
+}
+
+/// What the log is checked against: the gateway is asked, or else the journal itself.
+pub(super) async fn evidence(setup: &Setup) -> Result<Evidence> {
+    let described = match setup.ask("homard.audit.end").await? {
+        Some(answer) => answer,
         None if !setup.target.is_own => return Err(setup.nobody().into()),
-        None => homard_journal::noted(&setup.paths.state, audit::END)?,
+        None => audit::described_at_rest(&setup.paths)?,
     };
-    let read = |text: String| text.parse().ok().with_context(|| format!("the journal's note of the end is \"{text}\""));
-    told.map(read).transpose()
+    audit::evidence(&setup.paths, &described)
+}
+
+fn check(paths: &Paths, evidence: &Evidence) -> Result<Report> {
+    let folder = audit::location(paths).folder;
+    verify_folder(&folder, evidence).with_context(|| format!("{} cannot be read", folder.display()))
+}
+
+/// Has whoever owns the state directory acknowledge the state of the log: the gateway, or else this process.
+async fn acknowledge(reason: &str, wants_json: bool) -> Result<()> {
+    let reason = audit::reason(reason).map_err(Failure::usage)?;
+    let setup = Setup::find()?;
+    let before = check(&setup.paths, &evidence(&setup).await?)?.problems;
+    let told = if before.is_empty() {
+        "the audit log is as it was written: there is nothing to acknowledge".to_owned()
+    } else {
+        if setup.administer("homard.audit.acknowledge", json!({"reason": reason})).await?.is_none() {
+            acknowledge_here(&setup, reason).await?;
+        }
+        let count = before.len();
+        format!("acknowledged {count} problem{} of the audit log", if count == 1 { "" } else { "s" })
+    };
+    let problems: Vec<_> = before.iter().map(ToString::to_string).collect();
+    if wants_json {
+        return Ok(render::print_json(&json!({"ok": true, "acknowledged": problems}))?);
+    }
+    let lines = problems.iter().map(|problem| format!("  {problem}"));
+    Ok(render::print(&lines.chain([told]).collect::<Vec<_>>().join("\n"))?)
+}
+
+async fn acknowledge_here(setup: &Setup, reason: &str) -> Result<()> {
+    if !setup.target.is_own {
+        return Err(setup.nobody().into());
+    }
+    let journal = Arc::new(Journal::open(&setup.paths.state, || Ambient::system().now_ms())?);
+    let (log, _) = audit::open(&setup.paths, &journal);
+    let reason = reason.to_owned();
+    let done = tokio::task::spawn_blocking(move || log.acknowledge(&reason, OWNER)).await?;
+    // Or this would count as a crash.
+    journal.flush().await?;
+    done.context("the audit log cannot be written")
 }
 
 fn list(paths: &Paths, (limit, what): (usize, Option<&str>), wants_json: bool) -> Result<()> {
-    let folder = audit::folder(paths);
+    let folder = audit::location(paths).folder;
     let rows = rows(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
     let is_wanted = |row: &&Row| {
         let name = row.said["what"].as_str().unwrap_or_default();
@@ -121,7 +204,7 @@ fn list(paths: &Paths, (limit, what): (usize, Option<&str>), wants_json: bool) -
 
 fn cells(row: &Value) -> Vec<String> {
     let text = |name: &str| render::harmless(row[name].as_str().unwrap_or_default());
-    let at = row["at"].as_u64().map(homard_agent::ambient::iso).unwrap_or_default();
+    let at = row["at"].as_u64().map(iso).unwrap_or_default();
     let more = row["more"].as_object().into_iter().flatten().map(|(name, value)| match value {
         Value::String(value) if value.len() == 64 => format!("{name}={}…", &value[..12]),
         Value::String(value) => format!("{name}={}", render::harmless(value)),

@@ -49,6 +49,9 @@ impl Sections for Config {
         self.hours(&mut problems);
         self.tool_lists(&mut problems);
         self.wrong_hooks(&mut problems);
+        if let Err((name, why)) = self.audit.checkpoints.places() {
+            problems.push((key("audit").key("checkpoints").key(name), why.to_owned()));
+        }
         let renames = self.session.main_key.as_deref().is_some_and(|name| name.trim() != "main");
         let no_effect = "has no effect: the main conversation is always called main".to_owned();
         let mut warnings: Found = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();

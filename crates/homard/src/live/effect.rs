@@ -14,6 +14,7 @@ pub(crate) enum Effect {
 const TABLE: &[(&str, Effect)] = &[
     ("gateway.remote", Effect::None),
     ("gateway", Effect::Restart),
+    ("audit", Effect::Restart),
     ("hooks", Effect::Restart),
     ("logging", Effect::Restart),
     ("trace", Effect::Restart),

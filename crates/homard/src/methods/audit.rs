@@ -1,23 +1,38 @@
-//! `homard.audit.end`: where the journal says that the audit log ends, for whoever checks it while a gateway runs.
+//! `homard.audit.end`: what the journal says of the audit log, for a check while a gateway runs. `homard.audit.acknowledge`:
+//! the owner has seen what is wrong with it.
 
 use std::sync::Arc;
 
+use homard_audit::Audit;
 use homard_gateway::{Method, Scope};
 use homard_journal::Journal;
-use homard_proto::ErrorShape;
+use homard_proto::{ErrorShape, method::audit::AcknowledgeParams};
 use serde_json::json;
 
 use crate::audit;
 
-/// The method. The journal is not held.
-pub(crate) fn method(journal: &Arc<Journal>) -> Method {
+/// The methods. The journal is not held.
+pub(crate) fn methods(journal: &Arc<Journal>, log: &Audit) -> [Method; 2] {
     let journal = Arc::downgrade(journal);
-    Method::new("homard.audit.end", Scope::Read, move |_| {
+    let end = Method::new("homard.audit.end", Scope::Read, move |_| {
         let journal = journal.upgrade();
         async move {
             let journal = journal.ok_or_else(|| ErrorShape::unavailable("the gateway is stopping"))?;
-            let end = journal.noted(audit::END).await;
-            Ok(json!({"end": end.map_err(|error| ErrorShape::unavailable(error.to_string()))?}))
+            audit::described(&journal).await.map_err(|error| ErrorShape::unavailable(error.to_string()))
         }
-    })
+    });
+    let log = log.clone();
+    let acknowledge = Method::new("homard.audit.acknowledge", Scope::Admin, move |mut asked| {
+        let log = log.clone();
+        async move {
+            let AcknowledgeParams { reason } = asked.params()?;
+            let reason = audit::reason(&reason).map_err(ErrorShape::invalid)?.to_owned();
+            let who = asked.principal().to_owned();
+            let done = tokio::task::spawn_blocking(move || log.acknowledge(&reason, &who)).await;
+            let done = done.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            done.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+            Ok(json!({"ok": true}))
+        }
+    });
+    [end, acknowledge]
 }

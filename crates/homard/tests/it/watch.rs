@@ -125,6 +125,7 @@ async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
         ("approval.asked", 2),
         ("approval.decided", 2),
         ("approval.rules", 1),
+        ("audit.anchored", 1),
         ("auth.failed", 11),
         ("auth.locked_out", 1),
         ("config.written", 3),
@@ -150,14 +151,14 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
     for number in 0..3 {
         assert_eq!(get(gateway.port, "/metrics", Some(&format!("wrong-{number}"))).0, "401");
     }
-    until("it is in the log", || audited(&home).lines().count() == 3);
+    until("it is in the log", || audited(&home).lines().count() == 4);
     let verify = || {
         let said = gateway.run(&["audit", "verify", "--json"]);
         (said.code, said.json())
     };
     until("the journal knows of all", || verify().1["kept"] == verify().1["end"]);
     let (code, whole) = verify();
-    assert_eq!((code, &whole["ok"], &whole["rows"]), (Some(0), &json!(true), &json!(3)), "{whole}");
+    assert_eq!((code, &whole["ok"], &whole["rows"]), (Some(0), &json!(true), &json!(4)), "{whole}");
     let file = fs::read_dir(home.state().join("audit")).unwrap().map(|file| file.unwrap().path());
     let file = file.into_iter().find(|path| path.extension().is_some_and(|end| end == "jsonl")).unwrap();
     let text = fs::read_to_string(&file).unwrap();
@@ -165,11 +166,16 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
     let lines: Vec<_> = text.lines().collect();
     let changed = text.replacen("wrong token", "right token", 1);
     let cut = format!("{}\n{}\n", lines[0], lines[1]);
-    let moved = format!("{}\n{}\n{}\n", lines[1], lines[0], lines[2]);
+    let moved = format!("{}\n{}\n{}\n{}\n", lines[0], lines[2], lines[1], lines[3]);
     fs::write(&file, &changed).unwrap();
     assert_eq!(
         verify().1["problems"],
-        json!([format!("{name} line 2: the row before row 2 is not the one that was written: it was changed")])
+        json!([
+            format!(
+                "{name} line 2: rows 2 to 2 are not signed with the key of this log: they were changed or made anew"
+            ),
+            format!("{name} line 3: the row before row 3 is not the one that was written: it was changed"),
+        ])
     );
     fs::write(&file, &cut).unwrap();
     assert_eq!(
@@ -178,7 +184,7 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
             Some(1),
             json!({
                 "ok": false, "rows": 2, "end": verify().1["end"], "kept": whole["kept"], "unkept": 0, "folder": home.state().join("audit"),
-                "problems": ["the end was cut off: there are 2 rows, and the journal knows of 3"],
+                "problems": ["the end was cut off: there are 2 rows, and the journal knows of 4"], "acknowledged": [],
             })
         )
     );
@@ -193,6 +199,147 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
     fs::write(&file, &text).unwrap();
     let listed = home.run(&["audit", "list", "--what", "auth", "-n", "2"]).stdout;
     assert_eq!(listed.lines().filter(|line| line.contains("auth.failed")).count(), 2, "{listed}");
+}
+
+/// The newest file of the audit log.
+fn audit_file(home: &Home) -> PathBuf {
+    let files = fs::read_dir(home.state().join("audit")).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).max().unwrap()
+}
+
+/// Removes the last rows of the audit log.
+fn cut_off(home: &Home, count: usize) {
+    let file = audit_file(home);
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    fs::write(&file, lines[..lines.len() - count].iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+}
+
+/// Shows a gateway wrong tokens, each of which becomes a row.
+fn guess(gateway: &Gateway<'_>, home: &Home, count: usize) {
+    let rows = || counted(home).get("auth.failed").copied().unwrap_or_default();
+    let before = rows();
+    for _ in 0..count {
+        assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
+    }
+    until("they are in the log", || rows() == before + count);
+}
+
+fn stop(gateway: Gateway<'_>) {
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+}
+
+#[test]
+fn h3_rows_that_were_removed_are_told_until_that_is_acknowledged() {
+    let home = Home::new();
+    home.configure("{}");
+    let gateway = home.gateway();
+    guess(&gateway, &home, 5);
+    stop(gateway);
+    let verify = || home.run(&["audit", "verify"]);
+    assert_eq!(verify().code, Some(0));
+    assert_eq!(fs::metadata(home.state().join("audit.key")).unwrap().permissions().mode() & 0o777, 0o600);
+    cut_off(&home, 3);
+    // More rows, and more starts, change nothing about it.
+    for _ in 0..2 {
+        let gateway = home.gateway();
+        guess(&gateway, &home, 1);
+        assert_eq!(gateway.run(&["audit", "verify"]).code, Some(1));
+        stop(gateway);
+        let told = verify();
+        assert_eq!(told.code, Some(1), "{told:?}");
+        assert!(told.stdout.contains("the log ended with row 3, not with row 6: rows were removed"), "{told:?}");
+    }
+    assert_eq!(home.run(&["audit", "acknowledge", "--reason", " "]).code, Some(2));
+    let done = home.run(&["audit", "acknowledge", "--reason", "the disk was restored"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let told = verify();
+    assert!(told.code == Some(0) && told.stdout.contains("the disk was restored"), "{told:?}");
+    // While a gateway runs, in the file and as a whole.
+    for is_whole in [false, true] {
+        let gateway = home.gateway();
+        guess(&gateway, &home, 3);
+        if is_whole {
+            fs::remove_dir_all(home.state().join("audit")).unwrap()
+        } else {
+            cut_off(&home, 2)
+        }
+        assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
+        until("it is recorded", || audited(&home).contains("audit.broken"));
+        let told = gateway.run(&["audit", "verify", "--json"]);
+        assert_eq!((told.code, &told.json()["ok"]), (Some(1), &json!(false)));
+        let done = gateway.run(&["audit", "acknowledge", "--reason", "seen", "--json"]);
+        assert_eq!((done.code, done.json()["acknowledged"].as_array().unwrap().len()), (Some(0), 2), "{done:?}");
+        assert_eq!(gateway.run(&["audit", "verify"]).code, Some(0));
+        stop(gateway);
+        assert_eq!(verify().code, Some(0));
+    }
+    let nothing = home.run(&["audit", "acknowledge", "--reason", "again"]);
+    assert!(nothing.code == Some(0) && nothing.stdout.contains("nothing to acknowledge"), "{nothing:?}");
+}
+
+#[test]
+fn h3_a_gateway_that_was_killed_has_no_break() {
+    let home = Home::new();
+    home.configure("{}");
+    for _ in 0..4 {
+        let gateway = home.gateway();
+        guess(&gateway, &home, 2);
+        // Before the journal keeps the end, which takes a second.
+        gateway.process.signal(Signal::KILL);
+        gateway.end();
+    }
+    let told = home.run(&["audit", "verify"]);
+    assert!(told.code == Some(0) && !audited(&home).contains("audit.broken"), "{told:?}");
+}
+
+#[test]
+fn h3_older_copies_of_the_log_and_the_journal_show_by_a_checkpoint() {
+    let home = Home::new();
+    let checkpoints = home.state().with_file_name("checkpoints.jsonl");
+    home.configure(&json!({"audit": {"checkpoints": {"file": checkpoints}}}).to_string());
+    let gateway = home.gateway();
+    guess(&gateway, &home, 2);
+    stop(gateway);
+    let copy = |from: &str, to: &str| {
+        let (from, to) = (home.state().join(from), home.state().join(to));
+        assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    };
+    let folders = ["audit", "journal"];
+    folders.iter().for_each(|folder| copy(folder, &format!("{folder}.old")));
+    let gateway = home.gateway();
+    guess(&gateway, &home, 2);
+    stop(gateway);
+    let shipped = checkpoints.to_str().unwrap().to_owned();
+    let verify = || home.run(&["audit", "verify", "--checkpoints", &shipped]);
+    assert_eq!(verify().code, Some(0), "{:?}", verify());
+    for folder in folders {
+        fs::remove_dir_all(home.state().join(folder)).unwrap();
+        copy(&format!("{folder}.old"), folder);
+    }
+    assert_eq!(home.run(&["audit", "verify"]).code, Some(0), "without it, nobody can tell");
+    let told = verify();
+    assert!(told.code == Some(1) && told.stdout.contains("an older copy was restored"), "{told:?}");
+    fs::write(&checkpoints, "nothing\n").unwrap();
+    assert_eq!(verify().code, Some(2));
+}
+
+#[test]
+fn h3_a_place_for_checkpoints_that_fails_stops_nothing() {
+    let home = Home::new();
+    let folder = home.state().join("missing/checkpoints.jsonl");
+    home.configure(&json!({"audit": {"checkpoints": {"file": folder, "syslog": "/nonexistent/log"}}}).to_string());
+    let log = home.state().join("stderr");
+    let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "warn");
+    guess(&gateway, &home, 1);
+    assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
+    let told = || fs::read_to_string(&log).unwrap();
+    for name in ["file", "syslog"] {
+        let told_of = format!("checkpoints of the audit log cannot be sent to audit.checkpoints.{name}: ");
+        until("it is told", || told().contains(&told_of));
+    }
+    stop(gateway);
 }
 
 #[test]

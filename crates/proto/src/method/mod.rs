@@ -29,6 +29,7 @@ macro_rules! params {
 pub mod agent;
 pub mod agents;
 pub mod approvals;
+pub mod audit;
 pub mod channels;
 pub mod chat;
 pub mod commands;

@@ -6,30 +6,30 @@ use super::{
     Scene,
     finding::{Finding, Report},
 };
-use crate::{audit::folder, cmd::audit::kept};
+use crate::{audit::location, cmd::audit::evidence};
 
 /// So many problems are told; one change breaks no more than a few rows.
 const TOLD: usize = 3;
 
 /// What `homard audit verify` says, in short.
 pub(super) async fn look(scene: &Scene) -> Report {
-    let folder = folder(&scene.paths);
-    if !folder.exists() {
-        return Report::new("nothing was noted yet", Vec::new());
-    }
+    let folder = location(&scene.paths).folder;
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let setup = match scene.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => return unknown(&error),
     };
-    let kept = match kept(&setup).await {
-        Ok(kept) => kept,
+    let evidence = match evidence(&setup).await {
+        Ok(evidence) => evidence,
         Err(error) => return unknown(&error),
     };
-    match verify_folder(&folder, kept) {
+    match verify_folder(&folder, &evidence) {
+        Ok(report) if report.rows == 0 && report.problems.is_empty() => {
+            Report::new("nothing was noted yet", Vec::new())
+        }
         Ok(report) => {
             let told = report.problems.iter().take(TOLD).map(|problem| {
-                let to_do = "see all of it with: homard audit verify; then find out who changed it, and keep a copy";
+                let to_do = "see all of it with: homard audit verify; find out who changed it, keep a copy, then: homard audit acknowledge --reason TEXT";
                 Finding::wrong(format!("the audit log was changed: {problem}"), to_do).at(&folder)
             });
             Report::new(format!("{} rows, as they were written", report.rows), told.collect())

@@ -272,7 +272,7 @@ async fn serve(
     let approvals = assemble::approvals::start(&desk, gateway.news(), stop.clone());
     assemble::approvals::resume(house, config, paths);
     let mut added = methods::all(&live, paths, (&desk, &house.office.channels));
-    added.push(methods::audit::method(&house.journal));
+    added.extend(methods::audit::methods(&house.journal, &house.office.audit));
     added.push(methods::plugins::method(&house.office.guests));
     let gateway = gateway
         .with_methods(added)

@@ -1,6 +1,7 @@
 //! What the file can say, one file per section.
 
 pub(crate) mod agents;
+pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod bindings;
 pub(crate) mod budgets;
@@ -41,6 +42,9 @@ pub(crate) struct Config {
     /// Who answers.
     #[serde(deserialize_with = "object")]
     pub(crate) agents: agents::Agents,
+    /// Where the state of the audit log is copied to.
+    #[serde(deserialize_with = "object")]
+    pub(crate) audit: audit::Audit,
     /// In which order credentials are used.
     #[serde(deserialize_with = "object")]
     pub(crate) auth: auth::Auth,

@@ -1,0 +1,120 @@
+//! The key of the chain: rows carry an HMAC, so that a chain cannot be made anew by a program that only knows the format.
+
+use std::{
+    fmt,
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::chain::Digest;
+
+const BYTES: usize = 32;
+
+/// The secret that rows are signed with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; BYTES]);
+
+impl Key {
+    /// Reads the key; `None` if the file does not exist. A file that other users can read is made private.
+    pub fn load(path: &Path) -> io::Result<Option<Self>> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(about(path, &error)),
+        };
+        if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(|error| about(path, &error))?;
+            tracing::warn!("{} was readable by other users; its mode is 0600 now", path.display());
+        }
+        match text.trim_end().parse::<Digest>() {
+            Ok(digest) => Ok(Some(Self(digest.bytes()))),
+            Err(()) => {
+                let text = format!(
+                    "{} does not contain a key; restore it from a backup, or move it away and acknowledge the break that is recorded then",
+                    path.display()
+                );
+                Err(io::Error::new(ErrorKind::InvalidData, text))
+            }
+        }
+    }
+
+    /// Reads the key, or creates one. The caller holds the lock of the log.
+    pub(crate) fn load_or_create(path: &Path) -> io::Result<Self> {
+        if let Some(key) = Self::load(path)? {
+            return Ok(key);
+        }
+        let mut key = Self([0; BYTES]);
+        getrandom::fill(&mut key.0).map_err(|error| io::Error::other(error.to_string()))?;
+        let new = path.with_extension("key.new");
+        let write = || {
+            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            writeln!(file, "{}", Digest::from(key.0))?;
+            file.sync_all()?;
+            fs::rename(&new, path)?;
+            path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        };
+        write().map_err(|error| about(path, &error))?;
+        Ok(key)
+    }
+
+    /// The signature of some bytes.
+    pub(crate) fn sign(&self, bytes: &[u8]) -> Digest {
+        Digest::from(<[u8; BYTES]>::from(self.mac(bytes).finalize().into_bytes()))
+    }
+
+    /// Whether this is the signature of some bytes. Takes the same time for every wrong one.
+    pub(crate) fn has_signed(&self, bytes: &[u8], signature: Digest) -> bool {
+        self.mac(bytes).verify_slice(&signature.bytes()).is_ok()
+    }
+
+    fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
+        // A shorter key is padded with zeros to the length of a block.
+        let mut block = [0; 64];
+        block[..BYTES].copy_from_slice(&self.0);
+        let mut mac = Hmac::<Sha256>::new(&block.into());
+        mac.update(bytes);
+        mac
+    }
+
+    #[cfg(test)]
+    pub(crate) fn fixed(byte: u8) -> Self {
+        Self([byte; BYTES])
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h3_a_key_is_made_once_and_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.key");
+        assert_eq!(Key::load(&path).unwrap(), None);
+        let key = Key::load_or_create(&path).unwrap();
+        assert_eq!(Key::load_or_create(&path).unwrap(), key);
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!((Key::load(&path).unwrap(), mode()), (Some(key.clone()), 0o600));
+        assert_eq!(format!("{key:?}"), "Key(…)");
+        fs::write(&path, "no key").unwrap();
+        let told = Key::load_or_create(&path).unwrap_err().to_string();
+        assert!(told.contains("audit.key does not contain a key; restore it from a backup"), "{told}");
+    }
+}

@@ -1,0 +1,305 @@
+//! Checkpoints of the audit log: where it ends, sent to other places, so that a restored older copy shows.
+//!
+//! Nothing waits for them. A place that cannot be reached is tried again, and the log says so once.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use homard_agent::{Ambient, ambient::iso, task};
+use homard_audit::Head;
+use serde_json::{Value, json};
+use tokio::{
+    net::{UdpSocket, UnixDatagram},
+    sync::watch,
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{
+    Text,
+    audit::{Checkpoints, Place},
+};
+
+/// How long a place may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the last checkpoint may take when the gateway stops.
+const LAST: Duration = Duration::from_secs(2);
+/// The time between two checkpoints, unless the config says otherwise.
+const EVERY: Duration = Duration::from_secs(60);
+/// Facility `authpriv`, severity `notice`.
+const PRIORITY: u8 = 10 * 8 + 5;
+
+/// Where checkpoints are sent, by the config.
+#[derive(Debug)]
+pub(crate) struct Sinks {
+    sinks: Vec<Sink>,
+    every: Duration,
+}
+
+#[derive(Debug)]
+enum Sink {
+    File(PathBuf),
+    Socket(PathBuf),
+    Udp(String),
+    Http { client: reqwest::Client, url: reqwest::Url, token: Option<Text> },
+}
+
+impl Sinks {
+    /// By the config.
+    pub(crate) fn of(config: &Checkpoints) -> Result<Self> {
+        let places = config.places().map_err(|(name, why)| anyhow::anyhow!("audit.checkpoints.{name} {why}"))?;
+        let sink = |place| {
+            Ok(match place {
+                Place::File(path) => Sink::File(path),
+                Place::Socket(path) => Sink::Socket(path),
+                Place::Udp(server) => Sink::Udp(server),
+                Place::Url { url, token } => {
+                    if rustls::crypto::CryptoProvider::get_default().is_none() {
+                        // reqwest panics without one. It fails only if another thread was faster, which is as good.
+                        rustls::crypto::ring::default_provider().install_default().ok();
+                    }
+                    let client = reqwest::Client::builder().timeout(PATIENCE);
+                    // A redirect would carry the token to a place that the config does not name.
+                    let client = client.redirect(reqwest::redirect::Policy::none()).build();
+                    Sink::Http { client: client.context("HTTP cannot be set up")?, url, token }
+                }
+            })
+        };
+        let sinks = places.into_iter().map(sink).collect::<Result<_>>()?;
+        Ok(Self { sinks, every: config.every_seconds.map_or(EVERY, Duration::from_secs) })
+    }
+}
+
+impl Sink {
+    /// Its key in the config.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::File(_) => "audit.checkpoints.file",
+            Self::Socket(_) | Self::Udp(_) => "audit.checkpoints.syslog",
+            Self::Http { .. } => "audit.checkpoints.url",
+        }
+    }
+
+    async fn send(&self, checkpoint: &Value) -> Result<()> {
+        match self {
+            Self::File(path) => {
+                let (path, line) = (path.clone(), format!("{checkpoint}\n"));
+                tokio::task::spawn_blocking(move || add(&path, &line)).await??;
+            }
+            Self::Socket(path) => {
+                let text = format!("<{PRIORITY}>homard: audit checkpoint {checkpoint}");
+                UnixDatagram::unbound()?.send_to(text.as_bytes(), path).await?;
+            }
+            Self::Udp(server) => {
+                let (at, host) = (iso(Ambient::system().now_ms()), rustix::system::uname());
+                let host = host.nodename().to_string_lossy();
+                let text = format!("<{PRIORITY}>1 {at} {host} homard - audit-checkpoint - {checkpoint}");
+                let address = tokio::net::lookup_host(server).await?.next().context("the name has no address")?;
+                let local = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                UdpSocket::bind(local).await?.send_to(text.as_bytes(), address).await?;
+            }
+            Self::Http { client, url, token } => {
+                let request = client.post(url.clone()).header("content-type", "application/json");
+                let request = token.iter().fold(request, |request, token| request.bearer_auth(token.as_str()));
+                let sent = request.body(checkpoint.to_string()).send().await;
+                sent.and_then(reqwest::Response::error_for_status).map_err(reqwest::Error::without_url)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add(path: &Path, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    file.write_all(line.as_bytes())?;
+    file.sync_data()
+}
+
+/// Sends checkpoints until it is told to end.
+#[derive(Debug)]
+pub(crate) struct Shipping {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Shipping {
+    /// Begins, if there is a place to send them to.
+    pub(crate) fn begin(sinks: Sinks, ends: watch::Receiver<Option<Head>>) -> Option<Self> {
+        if sinks.sinks.is_empty() {
+            return None;
+        }
+        let stop = CancellationToken::new();
+        let told = stop.clone();
+        let every = sinks.every;
+        let mut ship = Ship { sent: sinks.sinks.into_iter().map(|sink| (sink, Sent::default())).collect(), ends };
+        let task = task::spawn("audit checkpoints", async move {
+            loop {
+                if !ship.is_behind() {
+                    tokio::select! {
+                        biased;
+                        () = told.cancelled() => break,
+                        changed = ship.ends.changed() => if changed.is_err() { break },
+                    }
+                }
+                ship.send().await;
+                tokio::select! {
+                    biased;
+                    () = told.cancelled() => break,
+                    () = tokio::time::sleep(every) => {}
+                }
+            }
+            // Who stops a gateway does not wait for long.
+            timeout(LAST, ship.send()).await.ok();
+        });
+        Some(Self { stop, task })
+    }
+
+    /// Sends what is new, for a moment, and ends.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::warn!("checkpoints of the audit log are not sent any more: {error}");
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Sent {
+    head: Option<Head>,
+    is_failing: bool,
+}
+
+struct Ship {
+    sent: Vec<(Sink, Sent)>,
+    ends: watch::Receiver<Option<Head>>,
+}
+
+impl Ship {
+    fn is_behind(&self) -> bool {
+        let head = *self.ends.borrow();
+        head.is_some() && self.sent.iter().any(|(_, sent)| sent.head != head)
+    }
+
+    async fn send(&mut self) {
+        let Some(head) = *self.ends.borrow_and_update() else { return };
+        let checkpoint =
+            json!({"at": iso(Ambient::system().now_ms()), "rows": head.rows, "digest": head.digest.to_string()});
+        for (sink, sent) in self.sent.iter_mut().filter(|(_, sent)| sent.head != Some(head)) {
+            let outcome = timeout(PATIENCE, sink.send(&checkpoint)).await.context("no answer came in time");
+            match outcome.and_then(|outcome| outcome) {
+                Ok(()) => *sent = Sent { head: Some(head), is_failing: false },
+                Err(error) if !std::mem::replace(&mut sent.is_failing, true) => {
+                    let name = sink.name();
+                    tracing::warn!(
+                        "checkpoints of the audit log cannot be sent to {name}: {error:#}; it is tried again"
+                    );
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The checkpoints in a text: one a line, also within lines of a syslog.
+pub(crate) fn read(text: &str) -> Vec<Head> {
+    let checkpoint = |line: &str| {
+        let document: Value = serde_json::from_str(line[line.find('{')?..].trim_end()).ok()?;
+        Some(Head { rows: document["rows"].as_u64()?, digest: document["digest"].as_str()?.parse().ok()? })
+    };
+    text.lines().filter_map(checkpoint).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram as StdSocket;
+
+    use homard_audit::Digest;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::config::Config;
+
+    fn sinks(checkpoints: &Value) -> Sinks {
+        let text = json!({"audit": {"checkpoints": checkpoints}}).to_string();
+        Sinks::of(&Config::parse(&text).unwrap().audit.checkpoints).unwrap()
+    }
+
+    fn head(rows: u64) -> Head {
+        Head { rows, digest: Digest::of(&rows.to_be_bytes()) }
+    }
+
+    #[tokio::test]
+    async fn h3_checkpoints_reach_every_place_and_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, socket) = (folder.path().join("checkpoints.jsonl"), folder.path().join("log"));
+        let local = StdSocket::bind(&socket).unwrap();
+        let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/checkpoints", http.local_addr().unwrap());
+        let (end, ends) = watch::channel(Some(head(3)));
+        let to = json!({"file": file, "syslog": socket, "url": url, "token": "for-checkpoints"});
+        let shipping = Shipping::begin(sinks(&to), ends).unwrap();
+        end.send_replace(Some(head(7)));
+        let (mut asked, _) = http.accept().await.unwrap();
+        let mut request = String::new();
+        while !request.contains('}') {
+            let mut bytes = [0; 4096];
+            let length = asked.read(&mut bytes).await.unwrap();
+            request.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+        }
+        asked.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        assert!(request.starts_with("POST /checkpoints ") && request.contains("Bearer for-checkpoints"), "{request}");
+        let mut bytes = [0; 1024];
+        let length = local.recv(&mut bytes).unwrap();
+        let told = std::str::from_utf8(&bytes[..length]).unwrap();
+        assert!(told.starts_with("<85>homard: audit checkpoint {"), "{told}");
+        shipping.end().await;
+        let written = std::fs::read_to_string(&file).unwrap();
+        for text in [written.as_str(), told, request.as_str()] {
+            assert_eq!(read(text).last(), Some(&head(7)), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn h3_a_syslog_server_gets_them_over_udp_and_a_place_that_fails_stops_no_other() {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let to = json!({"file": "/nonexistent/checkpoints", "syslog": server.local_addr().unwrap().to_string()});
+        let (end, ends) = watch::channel(None);
+        let shipping = Shipping::begin(sinks(&to), ends).unwrap();
+        end.send_replace(Some(head(1)));
+        let mut bytes = [0; 1024];
+        let length = server.recv(&mut bytes).await.unwrap();
+        assert_eq!(read(std::str::from_utf8(&bytes[..length]).unwrap()), [head(1)]);
+        shipping.end().await;
+    }
+
+    #[test]
+    fn h3_a_place_that_is_none_is_an_error_and_no_place_is_off() {
+        for (wrong, told) in [
+            (json!({"file": "checkpoints"}), "audit.checkpoints.file must be an absolute path"),
+            (json!({"syslog": "localhost"}), "audit.checkpoints.syslog must be host:port"),
+            (json!({"url": "ftp://example.org"}), "audit.checkpoints.url must be an http or https address"),
+        ] {
+            let text = json!({"audit": {"checkpoints": wrong}}).to_string();
+            let error = Config::parse(&text).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+        assert!(Shipping::begin(sinks(&json!({})), watch::channel(None).1).is_none());
+        assert!(Config::parse("{audit: {checkpoints: {everySeconds: 0}}}").is_err());
+    }
+
+    #[test]
+    fn lines_without_a_checkpoint_are_passed_over() {
+        let line = format!("Jan 1 host homard: audit checkpoint {{\"rows\":3,\"digest\":\"{}\"}}\r\n", head(3).digest);
+        assert_eq!(read(&format!("nothing\n{{\"rows\":1}}\n{line}")), [head(3)]);
+    }
+}

@@ -1,0 +1,74 @@
+//! `audit`: where checkpoints of the audit log are sent.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{number::at_least_one, object};
+use crate::{config::Text, paths};
+
+/// The audit log.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Audit {
+    /// Checkpoints: the number and the digest of the last row, sent to places that an intruder on this machine cannot change. Off unless a place is named.
+    #[serde(deserialize_with = "object")]
+    pub(crate) checkpoints: Checkpoints,
+}
+
+/// Where checkpoints are sent.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Checkpoints {
+    /// A file that they are added to, one JSON document a line; best on another disk.
+    pub(crate) file: Option<Text>,
+    /// A syslog server: `host:port` for UDP, or the path of a local socket such as `/dev/log`.
+    pub(crate) syslog: Option<Text>,
+    /// An address that they are sent to by HTTP POST, as JSON.
+    pub(crate) url: Option<Text>,
+    /// The bearer token for `url`.
+    pub(crate) token: Option<Text>,
+    /// How many seconds there are between two checkpoints at least. Default: 60.
+    #[serde(deserialize_with = "at_least_one")]
+    #[schemars(range(min = 1))]
+    pub(crate) every_seconds: Option<u64>,
+}
+
+/// A place that checkpoints are sent to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    File(PathBuf),
+    Socket(PathBuf),
+    Udp(String),
+    Url { url: reqwest::Url, token: Option<Text> },
+}
+
+impl Checkpoints {
+    /// All places, or the key that names none, and why.
+    pub(crate) fn places(&self) -> Result<Vec<Place>, (&'static str, &'static str)> {
+        let mut places = Vec::new();
+        if let Some(file) = &self.file {
+            let path = paths::expand(Path::new(file.as_str()), paths::home().as_deref());
+            places.push(path.is_absolute().then_some(Place::File(path)).ok_or(("file", "must be an absolute path"))?);
+        }
+        if let Some(server) = &self.syslog {
+            let wrong = ("syslog", "must be host:port, or the path of a socket such as /dev/log");
+            places.push(syslog(server.as_str()).ok_or(wrong)?);
+        }
+        if let Some(url) = &self.url {
+            let url = reqwest::Url::parse(url.as_str()).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+            let url = url.ok_or(("url", "must be an http or https address"))?;
+            places.push(Place::Url { url, token: self.token.clone() });
+        }
+        Ok(places)
+    }
+}
+
+fn syslog(server: &str) -> Option<Place> {
+    if server.starts_with('/') {
+        return Some(Place::Socket(server.into()));
+    }
+    let (host, port) = server.rsplit_once(':')?;
+    port.parse::<u16>().ok().filter(|_| !host.is_empty()).map(|_| Place::Udp(server.to_owned()))
+}

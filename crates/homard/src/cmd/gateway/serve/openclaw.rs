@@ -1,12 +1,13 @@
 //! OpenClaw's own lock: its gateway keeps off a state directory that Homard has, and Homard off one that it has.
 //!
 //! As OpenClaw 2026.2.9 does it: `<tmp>/openclaw-<uid>/gateway.<hash>.lock`, where the hash is the first eight digits of
-//! the SHA-1 of the path of its config.
+//! the SHA-1 of the path of its config. Every user of the machine can create files in `<tmp>`, so a lock counts only
+//! if it is a regular file of this user, in a folder of this user.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
+    io::{self, ErrorKind, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,6 +15,7 @@ use std::{
 use homard_agent::Ambient;
 use homard_journal::lock;
 use homard_store::Error as StoreError;
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
@@ -24,6 +26,9 @@ const EMPTY_FOR: Duration = Duration::from_secs(30);
 
 /// The names that a config has had, the first one first.
 const CONFIGS: [&str; 4] = ["openclaw.json", "clawdbot.json", "moltbot.json", "moldbot.json"];
+
+/// No lock is longer.
+const LONGEST: u64 = 64 * 1024;
 
 /// What the lock says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +80,8 @@ impl Lock {
 
     /// An error if an OpenClaw gateway has the directory. To be asked before the directory is touched.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let Some(owner) = self.owner() else { return Ok(()) };
+        // One that is not to be trusted keeps nobody off.
+        let Some(owner) = self.owner().unwrap_or_default() else { return Ok(()) };
         // A gateway of ours leaves it to the lock of the directory itself.
         if owner.is_some() && owner == lock::holder(&self.state).map(|holder| holder.pid) {
             return Ok(());
@@ -92,6 +98,9 @@ impl Lock {
     /// Takes the lock, once the directory is ours. Where there can be none, OpenClaw is not kept off.
     pub(super) fn take(&self) -> Result<Option<Held>, StoreError> {
         self.check()?;
+        if let Err(why) = self.owner() {
+            tracing::warn!("OpenClaw's lock {} is ignored: {why}", self.path.display());
+        }
         match self.write() {
             Ok(()) => Ok(Some(Held(self.path.clone()))),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => self.check().map(|()| None),
@@ -106,6 +115,7 @@ impl Lock {
     fn write(&self) -> io::Result<()> {
         let Some(folder) = self.path.parent() else { return Ok(()) };
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        trusted_folder(folder).map_err(io::Error::other)?;
         let pid = std::process::id();
         let now = i64::try_from(Ambient::system().now_ms()).unwrap_or_default();
         let created_at = format!("{:.3}", jiff::Timestamp::from_millisecond(now).unwrap_or_default());
@@ -120,22 +130,76 @@ impl Lock {
         linked
     }
 
-    /// Who has the lock: `None` if nobody does, and `Some(None)` if it is not known who.
-    fn owner(&self) -> Option<Option<u32>> {
-        let bytes = fs::read(&self.path).ok()?;
-        match serde_json::from_slice::<Owner>(&bytes) {
+    /// Who has the lock: `None` if nobody does, and `Some(None)` if it is not known who. Fails with the reason if the lock
+    /// could be of another user.
+    fn owner(&self) -> Result<Option<Option<u32>>, String> {
+        let Some((bytes, found)) = read(&self.path)? else { return Ok(None) };
+        Ok(match serde_json::from_slice::<Owner>(&bytes) {
             Ok(owner) => is_alive(&owner).then_some(Some(owner.pid)),
             Err(_) => {
-                let written = fs::metadata(&self.path).and_then(|found| found.modified()).ok()?;
-                written.elapsed().is_ok_and(|age| age < EMPTY_FOR).then_some(None)
+                let age = found.modified().ok().and_then(|written| written.elapsed().ok());
+                age.is_some_and(|age| age < EMPTY_FOR).then_some(None)
             }
-        }
+        })
     }
+}
+
+/// Reads a lock without waiting for anybody; `None` if there is none. Fails with the reason if it could be of another user.
+fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
+    let Some(folder) = path.parent() else { return Ok(None) };
+    match fs::symlink_metadata(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{} cannot be looked at: {error}", folder.display())),
+        Ok(_) => trusted_folder(folder)?,
+    }
+    // A pipe would never answer, and a link may lead anywhere.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(format!("it cannot be opened: {error}; remove it: rm {}", path.display())),
+    };
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    if !found.is_file() || !is_ours(&found) {
+        let what =
+            if found.is_file() { format!("it belongs to user {}", found.uid()) } else { "it is no file".to_owned() };
+        return Err(format!("{what}; remove it: rm {}", path.display()));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(Some((bytes, found)))
+}
+
+/// Fails with the reason and the way out if another user could put a lock there. A folder of ours is closed to others.
+fn trusted_folder(folder: &Path) -> Result<(), String> {
+    let found = fs::symlink_metadata(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let name = folder.display();
+    if !found.is_dir() || !is_ours(&found) {
+        let what = match found.is_dir() {
+            true => format!("belongs to user {}", found.uid()),
+            false => "is no folder".to_owned(),
+        };
+        return Err(format!(
+            "{name} {what}, so any user could have made it; remove it as root (rm -r {name}), or set TMPDIR to a folder of your own"
+        ));
+    }
+    if found.mode() & 0o022 != 0 {
+        let closed = Permissions::from_mode(found.mode() & 0o755);
+        fs::set_permissions(folder, closed)
+            .map_err(|error| format!("{name} can be written by other users: {error}"))?;
+    }
+    Ok(())
+}
+
+fn is_ours(found: &Metadata) -> bool {
+    let (real, effective) = (rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw());
+    found.uid() == real || found.uid() == effective
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let owner = fs::read(&self.0).ok().and_then(|bytes| serde_json::from_slice::<Owner>(&bytes).ok());
+        let found = read(&self.0).ok().flatten();
+        let owner = found.and_then(|(bytes, _)| serde_json::from_slice::<Owner>(&bytes).ok());
         if owner.is_some_and(|owner| owner.pid == std::process::id())
             && let Err(reason) = remove(&self.0)
         {
@@ -188,7 +252,7 @@ mod tests {
         }
     }
 
-    fn read(lock: &Lock) -> Owner {
+    fn content(lock: &Lock) -> Owner {
         serde_json::from_slice(&fs::read(&lock.path).unwrap()).unwrap()
     }
 
@@ -208,9 +272,9 @@ mod tests {
         let lock = home.lock();
         let held = lock.take().unwrap();
         let pid = std::process::id();
-        let created_at = read(&lock).created_at;
+        let created_at = content(&lock).created_at;
         let expected = Owner { pid, created_at, config_path: lock.config.clone(), start_time: lock::began(pid) };
-        assert_eq!(read(&lock), expected);
+        assert_eq!(content(&lock), expected);
         assert!(expected.created_at.ends_with('Z') && expected.created_at.len() == "2026-11-15T02:32:40.355Z".len());
         assert_eq!(fs::read_dir(lock.path.parent().unwrap()).unwrap().count(), 1);
         drop(held);
@@ -238,7 +302,7 @@ mod tests {
             let lock = home.left(gone, start_time);
             let held = lock.take().unwrap();
             assert!(held.is_some());
-            assert_eq!(read(&lock).start_time, lock::began(pid));
+            assert_eq!(content(&lock).start_time, lock::began(pid));
         }
     }
 
@@ -256,5 +320,66 @@ mod tests {
         let home = Home::new();
         fs::write(home.0.path().join("openclaw-7"), "a file").unwrap();
         assert!(home.lock().take().unwrap().is_none());
+    }
+
+    #[test]
+    fn l4_a_pipe_or_a_link_in_place_of_the_lock_is_replaced_at_once() {
+        let home = Home::new();
+        let lock = home.lock();
+        let folder = lock.path.parent().unwrap();
+        fs::create_dir(folder).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&lock.path).status().unwrap();
+        assert!(made.success());
+        assert!(lock.owner().unwrap_err().contains("it is no file; remove it: rm "), "{:?}", lock.owner());
+        let held = lock.take().unwrap();
+        assert!(held.is_some() && content(&lock).pid == std::process::id());
+        drop(held);
+        // A live process, by a file elsewhere.
+        let pid = std::process::id();
+        let other = home.left(pid, lock::began(pid));
+        let elsewhere = home.0.path().join("elsewhere");
+        fs::rename(&other.path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &lock.path).unwrap();
+        assert!(lock.take().unwrap().is_some());
+        assert!(elsewhere.exists());
+    }
+
+    #[test]
+    fn l4_a_folder_that_others_could_have_made_is_not_believed_and_not_written_to() {
+        let home = Home::new();
+        let pid = std::process::id();
+        let lock = home.left(pid, lock::began(pid));
+        let folder = lock.path.parent().unwrap();
+        // A link to a folder of ours stands for a folder of another user, which a test without root cannot make.
+        let moved = folder.with_file_name("moved");
+        fs::rename(folder, &moved).unwrap();
+        std::os::unix::fs::symlink(&moved, folder).unwrap();
+        let why = lock.owner().unwrap_err();
+        assert!(why.contains("is no folder, so any user could have made it; remove it as root"), "{why}");
+        assert!(lock.check().is_ok() && lock.take().unwrap().is_none());
+        assert_eq!(fs::read_dir(&moved).unwrap().count(), 1);
+        if rustix::process::geteuid().is_root() {
+            fs::remove_file(folder).unwrap();
+            std::os::unix::fs::chown(&moved, Some(65534), None).unwrap();
+            fs::rename(&moved, folder).unwrap();
+            assert!(lock.owner().unwrap_err().contains("belongs to user 65534"), "{:?}", lock.owner());
+            assert!(lock.check().is_ok() && lock.take().unwrap().is_none());
+            // Their lock in our folder.
+            std::os::unix::fs::chown(folder, Some(0), None).unwrap();
+            std::os::unix::fs::chown(&lock.path, Some(65534), None).unwrap();
+            assert!(lock.owner().unwrap_err().contains("it belongs to user 65534; remove it"), "{:?}", lock.owner());
+            assert!(lock.take().unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn l4_a_folder_of_ours_is_closed_to_others() {
+        let home = Home::new();
+        let pid = std::process::id();
+        let lock = home.left(pid, lock::began(pid));
+        let folder = lock.path.parent().unwrap();
+        fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+        assert!(lock.take().is_err(), "a live gateway keeps its directory");
+        assert_eq!(fs::metadata(folder).unwrap().mode() & 0o777, 0o755);
     }
 }

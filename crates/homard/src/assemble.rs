@@ -38,6 +38,7 @@ use crate::{
     audit::{self, Shipping, Sinks},
     config::{Chosen, Config, channels::Channel},
     paths::{self, Paths},
+    permissions,
 };
 
 /// How long a run may take when nobody says so.
@@ -84,6 +85,7 @@ impl House {
     ) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
         // Whoever asks for the time zone first waits until all that there are were found: meanwhile the journal is opened.
         tokio::task::spawn_blocking(TimeZone::system);
+        permissions::close(paths)?.iter().for_each(|told| tracing::warn!("{told}"));
         let config = &chosen.loaded.config;
         let ambient = Ambient::system();
         let clock = ambient.clone();

@@ -16,6 +16,7 @@ mod methods;
 #[cfg(feature = "otel")]
 mod otel;
 mod paths;
+mod permissions;
 mod render;
 mod secret;
 mod signal;

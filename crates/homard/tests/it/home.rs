@@ -1,8 +1,9 @@
 //! A home for the binary: state, working directory and port of its own.
 
 use std::{
-    fs,
+    fs::{self, DirBuilder},
     io::{BufRead, BufReader, Lines, Read, Write as _},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
@@ -56,8 +57,11 @@ impl Home {
     }
 
     pub(crate) fn configure(&self, text: &str) {
-        fs::create_dir_all(self.state()).unwrap();
-        fs::write(self.state().join("homard.json"), text).unwrap();
+        let config = self.state().join("homard.json");
+        DirBuilder::new().recursive(true).mode(0o700).create(self.state()).unwrap();
+        fs::write(&config, text).unwrap();
+        // As `homard config set` leaves it.
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {

@@ -343,6 +343,25 @@ fn h3_a_place_for_checkpoints_that_fails_stops_nothing() {
 }
 
 #[test]
+fn l5_a_state_directory_and_a_config_that_others_can_read_are_closed_at_the_start() {
+    let home = Home::new();
+    home.configure("{}");
+    let config = home.state().join("homard.json");
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set(&home.state(), 0o755);
+    set(&config, 0o644);
+    let log = home.state().join("stderr");
+    let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "warn");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&home.state()), mode(&config)), (0o700, 0o600));
+    let told = fs::read_to_string(&log).unwrap();
+    for (path, modes) in [(home.state(), "(mode 0755); its mode is 0700"), (config, "(mode 0644); its mode is 0600")] {
+        assert!(told.contains(&format!("other users could read {} {modes} now", path.display())), "{told}");
+    }
+    stop(gateway);
+}
+
+#[test]
 fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
     let home = Home::new();
     home.configure("{}");

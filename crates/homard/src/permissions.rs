@@ -1,0 +1,81 @@
+//! Closes the state directory and the config file to other users, at every start.
+
+use std::{
+    fs::{self, Permissions},
+    io::ErrorKind,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+use crate::{failure::Failure, paths::Paths};
+
+/// The permissions of everybody but the owner.
+const GROUP_AND_OTHERS: u32 = 0o077;
+/// Those that cannot be accepted: of every user of the machine, and writing by the group.
+const UNACCEPTABLE: u32 = 0o027;
+
+/// Closes both, and says what it changed. Fails if one is open to every user and cannot be closed.
+pub(crate) fn close(paths: &Paths) -> Result<Vec<String>, Failure> {
+    let closed = [close_one(&paths.state)?, close_one(&paths.config)?];
+    Ok(closed.into_iter().flatten().collect())
+}
+
+fn close_one(path: &Path) -> Result<Option<String>, Failure> {
+    let failed = |why: String| {
+        let text = format!(
+            "{} can be read or changed by other users, and that cannot be corrected: {why}\nnothing was started; correct it with: chmod go= {0}",
+            path.display()
+        );
+        Failure::new("permissions", text)
+    };
+    let mode = match fs::metadata(path) {
+        Ok(found) => found.permissions().mode() & 0o7777,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    if mode & GROUP_AND_OTHERS == 0 {
+        return Ok(None);
+    }
+    let wanted = mode & !GROUP_AND_OTHERS;
+    let name = path.display();
+    match fs::set_permissions(path, Permissions::from_mode(wanted)) {
+        Ok(()) => Ok(Some(format!("other users could read {name} (mode {mode:04o}); its mode is {wanted:04o} now"))),
+        Err(error) if mode & UNACCEPTABLE != 0 => Err(failed(error.to_string())),
+        Err(error) => {
+            Ok(Some(format!("the group can read {name} (mode {mode:04o}), and that cannot be corrected: {error}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l5_what_others_could_read_is_closed_and_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, config) = (folder.path().join("state"), folder.path().join("homard.json"));
+        fs::create_dir(&state).unwrap();
+        fs::write(&config, "{}").unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        for (loose, closed) in [((0o755, 0o644), (0o700, 0o600)), ((0o770, 0o440), (0o700, 0o400))] {
+            set(&state, loose.0);
+            set(&config, loose.1);
+            let told = [close_one(&state), close_one(&config)].map(|told| told.unwrap().unwrap_or_default());
+            assert!(told[0].contains(&format!("(mode {:04o}); its mode is {:04o} now", loose.0, closed.0)), "{told:?}");
+            assert!(told[1].contains("homard.json"), "{told:?}");
+            assert_eq!((mode(&state), mode(&config)), closed);
+            assert_eq!([close_one(&state), close_one(&config)].map(Result::unwrap), [None, None]);
+        }
+        assert_eq!(close_one(&folder.path().join("missing")).unwrap(), None);
+    }
+
+    #[test]
+    fn l5_what_cannot_be_closed_stops_the_start() {
+        // The kernel does not let anybody change this, root neither.
+        let error = close_one(Path::new("/proc/self/status")).unwrap_err();
+        assert!(error.message.contains("/proc/self/status can be read or changed by other users"), "{error:?}");
+        assert!(error.message.contains("correct it with: chmod go= /proc/self/status"), "{error:?}");
+    }
+}

@@ -118,23 +118,44 @@ pub(crate) enum Error {
     Above(String),
 }
 
+/// The paired devices, by id.
+#[derive(Debug, Default)]
+pub(crate) struct Paired(BTreeMap<String, Device>);
+
+/// A list of devices that cannot be read. It is never taken for an empty one: the next change would overwrite it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the list of paired devices {} cannot be read ({why}); restore it from a backup, or move it away: then every device must be paired again", .file.display()
+)]
+pub struct Unreadable {
+    file: PathBuf,
+    why: String,
+}
+
+impl Paired {
+    /// Reads the list of a state directory; empty if there is none yet.
+    pub(crate) fn read(state: &Path) -> Result<Self, Unreadable> {
+        let file = list(state);
+        let unreadable = |why: String| Unreadable { file: file.clone(), why };
+        match fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Self)
+                .map_err(|error| unreadable(format!("it is not valid: {error}"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(unreadable(error.to_string())),
+        }
+    }
+}
+
+/// The file of the list.
+fn list(state: &Path) -> PathBuf {
+    state.join("devices").join("paired.json")
+}
+
 impl Devices {
-    /// The devices of a state directory. A list that cannot be read is put aside, and nobody is paired.
-    /// What becomes of them is noted.
-    pub(crate) fn open(state: &Path, audit: Audit) -> Self {
-        let file = state.join("devices").join("paired.json");
-        let paired = match fs::read(&file) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                let aside = file.with_extension("json.broken");
-                tracing::error!(%error, file = %file.display(), aside = %aside.display(),
-                    "the list of devices cannot be read; it is put aside, and devices must be paired again");
-                fs::rename(&file, &aside).ok();
-                audit.note(Fact::new(What::Repaired).with("kind", "devices_set_aside"));
-                BTreeMap::new()
-            }),
-            Err(_) => BTreeMap::new(),
-        };
-        Self { file, known: Mutex::new(Known { paired, ..Known::default() }), audit }
+    /// The devices of a state directory, as they were read. What becomes of them is noted.
+    pub(crate) fn new(state: &Path, Paired(paired): Paired, audit: Audit) -> Self {
+        Self { file: list(state), known: Mutex::new(Known { paired, ..Known::default() }), audit }
     }
 
     /// A device showed the secret on this machine: it belongs to the owner, and may do what it asked for.

@@ -207,7 +207,8 @@ mod tests {
             caller,
             is_direct: true,
         };
-        let devices = Devices::open(std::path::Path::new("/nonexistent"), homard_audit::Audit::default());
+        let devices =
+            Devices::new("/nonexistent".as_ref(), crate::devices::Paired::default(), homard_audit::Audit::default());
         judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)), &devices)
     }
 

@@ -28,7 +28,7 @@ use crate::{
     auth::{Bouncer, Secret},
     changes,
     control_ui::ControlUi,
-    devices::Devices,
+    devices::{Devices, Paired, Unreadable},
     foreign::Foreign,
     http,
     lobby::{Door, Lobby, Peer},
@@ -118,12 +118,16 @@ pub enum Error {
     /// Nobody could come in.
     #[error("no token and no password is set; set one of them")]
     NoSecret,
+    /// It is not known which devices are paired.
+    #[error(transparent)]
+    Devices(#[from] Unreadable),
 }
 
 /// A gateway that listens and does not answer yet.
 pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
+    paired: Paired,
     notices: Notices,
     schedule: Result<Schedule, String>,
     methods: Vec<Method>,
@@ -159,6 +163,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     if settings.secret.is_empty() {
         return Err(Error::NoSecret);
     }
+    let paired = Paired::read(&settings.state_dir)?;
     let mut listeners = Vec::new();
     for &(mut address) in &settings.bind {
         settings.may_open(address.ip())?;
@@ -183,6 +188,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     Ok(Gateway {
         listeners,
         settings,
+        paired,
         notices: Notices::default(),
         schedule: Err("nothing is scheduled here".to_owned()),
         methods: Vec::new(),
@@ -334,7 +340,7 @@ impl Gateway {
             hub,
             projector,
             bouncer: Bouncer::new(self.settings.secret).noting(audit.clone()),
-            devices: Arc::new(Devices::open(&self.settings.state_dir, audit.clone())),
+            devices: Arc::new(Devices::new(&self.settings.state_dir, self.paired, audit.clone())),
             rules,
             lobby: Lobby::default(),
             state_dir: self.settings.state_dir,

@@ -57,16 +57,20 @@ impl Drop for Place {
     }
 }
 
+fn open(place: &Place) -> Devices {
+    Devices::new(&place.0, Paired::read(&place.0).unwrap(), homard_audit::Audit::default())
+}
+
 #[test]
 fn a_device_and_its_token_are_known_after_a_restart_and_no_token_is_on_disk() {
     let place = Place::new("restart");
-    let devices = Devices::open(&place.0, homard_audit::Audit::default());
+    let devices = open(&place);
     let asked = scopes(&["operator.read"]);
     devices.admit(&params("d1", &asked), &held(&asked), 5);
     let token = devices.issue("d1", "nobody-guesses-this", 6).unwrap();
     assert_eq!((token.len(), devices.issue("d1", "another", 7)), (43, None));
     drop(devices);
-    let devices = Devices::open(&place.0, homard_audit::Audit::default());
+    let devices = open(&place);
     assert_eq!(devices.worth("d1", &token), Some(asked));
     assert!(devices.knows("d1", "key-d1") && !devices.knows("d1", "key-d2"));
     let file = place.0.join("devices").join("paired.json");
@@ -77,20 +81,26 @@ fn a_device_and_its_token_are_known_after_a_restart_and_no_token_is_on_disk() {
 }
 
 #[test]
-fn a_list_that_cannot_be_read_is_put_aside_and_nobody_is_paired() {
-    let place = Place::new("broken");
-    let folder = place.0.join("devices");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("paired.json"), "{").unwrap();
-    let devices = Devices::open(&place.0, homard_audit::Audit::default());
-    assert_eq!(devices.list(1), json!({"pending": [], "paired": []}));
-    assert_eq!(fs::read_to_string(folder.join("paired.json.broken")).unwrap(), "{");
+fn a_list_that_cannot_be_read_is_an_error_and_stays_as_it_is() {
+    for is_folder in [false, true] {
+        let place = Place::new(if is_folder { "folder" } else { "broken" });
+        let file = place.0.join("devices").join("paired.json");
+        fs::create_dir_all(if is_folder { &file } else { file.parent().unwrap() }).unwrap();
+        if !is_folder {
+            fs::write(&file, "{").unwrap();
+        }
+        let told = Paired::read(&place.0).unwrap_err().to_string();
+        assert!(told.contains("paired.json cannot be read") && told.contains("restore it from a backup"), "{told}");
+        assert_eq!(fs::read_to_string(&file).ok().as_deref(), (!is_folder).then_some("{"));
+    }
+    let place = Place::new("empty");
+    assert_eq!(open(&place).list(1), json!({"pending": [], "paired": []}));
 }
 
 #[test]
 fn r42_a_revoked_token_is_worth_nothing_and_its_connections_end() {
     let place = Place::new("r42");
-    let devices = Devices::open(&place.0, homard_audit::Audit::default());
+    let devices = open(&place);
     let asked = scopes(&["operator.read"]);
     devices.admit(&params("d1", &asked), &held(&asked), 1);
     let first = devices.issue("d1", "one", 1).unwrap();
@@ -108,7 +118,7 @@ fn r42_a_revoked_token_is_worth_nothing_and_its_connections_end() {
 #[test]
 fn r43_a_request_is_one_of_a_kind_ends_after_five_minutes_and_holds_no_secret() {
     let place = Place::new("r43");
-    let devices = Devices::open(&place.0, homard_audit::Audit::default());
+    let devices = open(&place);
     let admin = held(&scopes(&["operator.admin"]));
     let asked = scopes(&["operator.read"]);
     let request = devices.request(&params("d1", &asked), "r-1".to_owned(), 1000).unwrap();
@@ -142,7 +152,7 @@ proptest! {
     #[test]
     fn r41_nobody_gives_a_device_more_than_he_has(caller: u8, device: u8, asked: u8) {
         // In memory only: the folder cannot be made.
-        let devices = Devices::open(Path::new("/dev/null"), homard_audit::Audit::default());
+        let devices = Devices::new(Path::new("/dev/null"), Paired::default(), homard_audit::Audit::default());
         let (caller, device, asked) = (held(&subset(caller)), subset(device), subset(asked));
         devices.request(&params("new", &asked), "r".to_owned(), 1).unwrap();
         match devices.approve("r", &caller, 2) {

@@ -362,6 +362,19 @@ fn l5_a_state_directory_and_a_config_that_others_can_read_are_closed_at_the_star
 }
 
 #[test]
+fn a_list_of_devices_that_cannot_be_read_stops_the_start_and_stays() {
+    let home = Home::new();
+    home.configure("{}");
+    let file = home.state().join("devices/paired.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "{\"d1\":").unwrap();
+    let (code, told) = home.refused_start();
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("paired.json cannot be read") && told.contains("move it away"), "{told}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "{\"d1\":");
+}
+
+#[test]
 fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
     let home = Home::new();
     home.configure("{}");

@@ -11,12 +11,14 @@ mod exception;
 #[cfg(test)]
 mod fuzz;
 mod names;
+mod own;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::{
     error::Error as StdError,
     fmt,
+    net::IpAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -244,6 +246,8 @@ pub struct Egress {
     bounds: Bounds,
     exceptions: Arc<[Exception]>,
     names: Arc<dyn Resolve>,
+    /// Whether an address belongs to this machine.
+    is_own: fn(IpAddr) -> bool,
     /// Set up when it is needed first: loading the system's root certificates takes a while.
     client: OnceLock<Result<Client, Error>>,
 }
@@ -258,7 +262,7 @@ impl Egress {
     /// A door with such bounds, for names that somebody knows: [`SystemNames`] does.
     pub fn new(bounds: Bounds, names: Arc<dyn Resolve>) -> Self {
         let exceptions = bounds.allow.clone().into();
-        Self { bounds, exceptions, names, client: OnceLock::new() }
+        Self { bounds, exceptions, names, is_own: own::is_own, client: OnceLock::new() }
     }
 
     /// Asks, follows where the server sends us, and returns with the head of the answer. Dropping it closes the connection.
@@ -298,6 +302,9 @@ impl Egress {
     }
 
     async fn hop(&self, url: &Url, headers: HeaderMap, deadline: Instant) -> Result<Response, Error> {
+        if let Some(address) = destination::literal(url) {
+            destination::check_own(&host(url), address, (&self.exceptions, self.is_own))?;
+        }
         let client = self.client.get_or_init(|| self.build()).as_ref().map_err(Error::clone)?;
         match timeout_at(deadline, client.get(url.clone()).headers(headers).send()).await {
             Ok(Ok(response)) => Ok(response),
@@ -311,7 +318,8 @@ impl Egress {
             // reqwest panics without one. It fails only if another thread was faster, which is as good.
             rustls::crypto::ring::default_provider().install_default().ok();
         }
-        let names = GuardedNames { names: self.names.clone(), exceptions: self.exceptions.clone() };
+        let names =
+            GuardedNames { names: self.names.clone(), exceptions: self.exceptions.clone(), is_own: self.is_own };
         // A proxy would resolve names itself, and a redirect is followed only after a check.
         let builder = Client::builder().no_proxy().redirect(Policy::none()).referer(false);
         // Unpacked is here, within bounds, whatever else in the house wants reqwest to do.

@@ -121,7 +121,7 @@ fn found(table: &[(Net, &'static str)], address: IpAddr) -> Option<&'static str>
 
 /// The IPv4 address that one of IPv6 stands for: mapped (`::ffff:a.b.c.d`), or through NAT64 (`64:ff9b::a.b.c.d`), which
 /// is how a network without IPv4 reaches the public servers that have nothing else.
-fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+pub(super) fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let low = Ipv4Addr::from_bits((address.to_bits() & u128::from(u32::MAX)) as u32);
     let is_nat64 = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
     address.to_ipv4_mapped().or_else(|| is_nat64.then_some(low))

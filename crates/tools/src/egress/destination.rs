@@ -8,7 +8,7 @@ use url::Host;
 use super::{
     Error,
     address::inside,
-    exception::{Exception, Verdict, covers, verdict},
+    exception::{Exception, Verdict, covers, is_named, verdict},
 };
 
 /// Longer URLs are not for reading.
@@ -66,6 +66,27 @@ pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[Exception
         Some(what) if !covers(exceptions, address) => Err(Error::Inside { host: host.to_owned(), what }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// The address that a URL names in place of a host.
+pub(super) fn literal(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Domain(_) => None,
+        Host::Ipv4(address) => Some(address.into()),
+        Host::Ipv6(address) => Some(address.into()),
+    }
+}
+
+/// Checks that a host is not this machine, by whichever of its addresses.
+pub(super) fn check_own(
+    host: &str,
+    address: IpAddr,
+    (exceptions, is_own): (&[Exception], fn(IpAddr) -> bool),
+) -> Result<(), Error> {
+    if is_named(exceptions, host) || covers(exceptions, address) || !is_own(address) {
+        return Ok(());
+    }
+    Err(Error::Inside { host: host.to_owned(), what: "an address of this machine" })
 }
 
 /// A name is labels of letters, digits and hyphens, so that nobody can read it in another way than we do.

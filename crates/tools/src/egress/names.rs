@@ -1,6 +1,6 @@
 //! What names lead to, checked at the moment of use: the addresses that were checked are the ones that are dialled.
 
-use std::{io, sync::Arc};
+use std::{io, net::IpAddr, sync::Arc};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
@@ -26,13 +26,14 @@ impl Resolve for SystemNames {
 pub(super) struct GuardedNames {
     pub(super) names: Arc<dyn Resolve>,
     pub(super) exceptions: Arc<[Exception]>,
+    pub(super) is_own: fn(IpAddr) -> bool,
 }
 
 impl Resolve for GuardedNames {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
         let asked = self.names.resolve(name);
-        let exceptions = self.exceptions.clone();
+        let (exceptions, is_own) = (self.exceptions.clone(), self.is_own);
         Box::pin(async move {
             let found: Vec<_> = asked.await?.collect();
             if found.is_empty() {
@@ -42,6 +43,7 @@ impl Resolve for GuardedNames {
                 // One bad address is enough: who mixes them wants us to try until we are inside.
                 for address in &found {
                     destination::check_address(&host, address.ip(), &exceptions)?;
+                    destination::check_own(&host, address.ip(), (&exceptions, is_own))?;
                 }
             }
             Ok(Box::new(found.into_iter()) as Addrs)

@@ -534,3 +534,36 @@ proptest! {
         }
     }
 }
+
+/// Stands for the addresses of a server's interfaces.
+fn is_interface(address: IpAddr) -> bool {
+    ["93.184.216.34", "2606:2800:220:1::1"].iter().any(|own| own.parse() == Ok(address))
+}
+
+#[tokio::test]
+async fn l7_this_machine_is_not_reached_by_its_public_addresses() {
+    let server = Server::saying(sent_on_to("http://93.184.216.34:8080/")).await;
+    let names = Names::new(&[("own.test", &["93.184.216.34"])]);
+    let door = Egress { is_own: is_interface, ..door(&["127.0.0.0/8"], names) };
+    let own = |host: &str| inside(host, "an address of this machine");
+    for host in ["93.184.216.34", "[2606:2800:220:1::1]", "own.test"] {
+        assert_eq!(fetch(&door, &format!("http://{host}:8080/")).await, Err(own(host)));
+    }
+    let sent_on = fetch(&door, &server.url("/")).await;
+    assert_eq!(sent_on, Err(Error::SentOn(Box::new(own("93.184.216.34")))));
+    assert_eq!(own("93.184.216.34").word(), "denied");
+    // Unless the owner allows it, by the address, a block or the name.
+    for allowed in ["93.184.216.34", "93.184.0.0/16", "own.test"] {
+        let exceptions: Vec<Exception> = vec![allowed.parse().unwrap()];
+        let host = if allowed == "own.test" { allowed } else { "93.184.216.34" };
+        let checked = destination::check_own(host, "93.184.216.34".parse().unwrap(), (&exceptions, is_interface));
+        assert_eq!(checked, Ok(()), "{allowed}");
+    }
+}
+
+#[tokio::test]
+async fn l7_one_own_address_among_others_is_enough() {
+    let names = Names::new(&[("mixed.test", &["8.8.8.8", "2606:2800:220:1::1"])]);
+    let door = Egress { is_own: is_interface, ..door(&[], names) };
+    assert_eq!(fetch(&door, "http://mixed.test:8080/").await, Err(inside("mixed.test", "an address of this machine")));
+}

@@ -480,8 +480,10 @@ mod tests {
         assert_eq!(log.verify().problems, changed);
     }
 
-    /// Each changes the lines of a log of eight rows.
-    const ATTACKS: [(&str, fn(&mut Vec<String>)); 6] = [
+    /// A change of the lines of a log of eight rows.
+    type Change = fn(&mut Vec<String>);
+
+    const ATTACKS: [(&str, Change); 6] = [
         ("the end is cut off", |lines| lines.truncate(4)),
         ("all rows are removed", Vec::clear),
         ("the last row is changed", |lines| lines[7] = lines[7].replace("exec.started", "exec.elapsed")),

@@ -61,6 +61,10 @@ impl Sinks {
                 Place::Socket(path) => Sink::Socket(path),
                 Place::Udp(server) => Sink::Udp(server),
                 Place::Url { url, token } => {
+                    if rustls::crypto::CryptoProvider::get_default().is_none() {
+                        // reqwest panics without one. It fails only if another thread was faster, which is as good.
+                        rustls::crypto::ring::default_provider().install_default().ok();
+                    }
                     let client = reqwest::Client::builder().timeout(PATIENCE);
                     // A redirect would carry the token to a place that the config does not name.
                     let client = client.redirect(reqwest::redirect::Policy::none()).build();

@@ -43,14 +43,14 @@ fn text(home: &Home) -> String {
     fs::read_to_string(file(home)).unwrap()
 }
 
-/// Every file of the state directory's top with its text, but the lock of the config.
+/// Every file of the state directory's top with its text, but the lock of the config and the key of the audit log.
 fn files(home: &Home) -> BTreeMap<String, String> {
     let entries = fs::read_dir(home.state()).unwrap().map(|entry| entry.unwrap().path());
     let named = entries.filter(|path| path.is_file()).map(|path| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         (name, String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned())
     });
-    named.filter(|(name, _)| name != "homard.json.lock").collect()
+    named.filter(|(name, _)| !["homard.json.lock", "audit.key"].contains(&name.as_str())).collect()
 }
 
 fn words(said: &Said) -> (Option<i32>, &str, &str) {

@@ -6,7 +6,7 @@ use homard_model::Spec;
 use homard_proto::{AgentId, SessionKey, session::Record};
 
 use crate::{
-    policy::{Policy, Scopes, Sender, Subagent, by_model, resolve},
+    policy::{Policy, Scopes, Subagent, by_model, resolve},
     profile::Agents,
     tool::{Origin, Toolbox},
 };
@@ -60,7 +60,7 @@ impl ToolRules {
     pub(crate) fn apply(&self, all: &Toolbox, origin: &Origin, depth: u32, spec: &Spec) -> Toolbox {
         let by = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
         let mut scopes = Scopes {
-            sender: if origin.is_owner() { Sender::Owner } else { Sender::Other },
+            sender: origin.sender(),
             global: self.global.clone(),
             by_provider: by(&self.by_provider),
             agent: self.agent.clone(),

@@ -9,7 +9,7 @@ use homard_proto::{
     message::{Block, User},
     method::{Params, agent::AgentParams, chat::SendParams},
 };
-use homard_store::{Origin, Post, Sender};
+use homard_store::{Authority, Origin, Post, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -114,6 +114,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         sender: None,
         words: None,
         cwd: None,
+        authority: Authority::Full,
     })
 }
 
@@ -176,6 +177,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         sender: None,
         words: None,
         cwd: None,
+        authority: Authority::Full,
     })
 }
 

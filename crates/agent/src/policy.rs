@@ -104,6 +104,8 @@ pub fn by_model<'a>(policies: &'a BTreeMap<String, Policy>, provider: &str, mode
 pub enum Sender {
     /// The owner.
     Owner,
+    /// The owner, through a connection without `operator.admin`.
+    Operator,
     /// Somebody else, or nobody knows who.
     #[default]
     Other,
@@ -185,6 +187,8 @@ impl Scope {
 pub enum Rule {
     /// It is the owner's alone, and somebody else wrote.
     OwnerOnly,
+    /// It does what needs `operator.admin`, and the run was asked for without that scope.
+    AdminScope,
     /// Somebody else than the owner wrote, and nobody lent it to them.
     Guest,
     /// The profile that is set there does not have it.
@@ -205,6 +209,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OwnerOnly => f.write_str("only the owner may use it"),
+            Self::AdminScope => f.write_str("the connection that asked for the run is without operator.admin"),
             Self::Guest => write!(
                 f,
                 "only the owner may use it, unless {}.alsoAllow names it where the message was written",

@@ -15,12 +15,12 @@ use homard_proto::{
     message::Block,
     schema::{Problem, Schema},
 };
-pub use homard_store::ToolClass;
+pub use homard_store::{Authority, ToolClass};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, Inbound, command::OWNER, context::lean, schedule::SCHEDULE};
+use crate::{Hub, Inbound, command::OWNER, context::lean, policy::Sender, schedule::SCHEDULE};
 
 pub use crate::lane::slots::Lender;
 
@@ -82,17 +82,53 @@ pub struct Origin {
     /// Working directory that the request asked for; `None` for the agent's workspace. Runs that this one starts work
     /// there, too.
     pub cwd: Option<PathBuf>,
+    /// How much of the principal's authority the run has.
+    pub authority: Authority,
 }
 
 impl Origin {
     /// Origin of the run that a message asks for.
     pub(crate) fn of(inbound: &Inbound) -> Self {
-        Self { principal: inbound.principal.clone(), route: inbound.route.clone(), cwd: inbound.cwd.clone() }
+        Self {
+            principal: inbound.principal.clone(),
+            route: inbound.route.clone(),
+            cwd: inbound.cwd.clone(),
+            authority: inbound.authority,
+        }
     }
 
     /// Whether the owner asked, now or when a job was made.
     pub fn is_owner(&self) -> bool {
-        self.principal == OWNER || self.principal == SCHEDULE
+        is_owner(&self.principal)
+    }
+
+    /// Whether the owner asked with all of their authority: for what needs `operator.admin` as a method.
+    pub fn is_admin(&self) -> bool {
+        self.sender() == Sender::Owner
+    }
+
+    /// Who asked, as far as the rules for tools go.
+    pub(crate) fn sender(&self) -> Sender {
+        sender(&self.principal, self.authority)
+    }
+}
+
+impl Inbound {
+    /// Who asks, as far as the rules for tools go.
+    pub(crate) fn rights(&self) -> Sender {
+        sender(&self.principal, self.authority)
+    }
+}
+
+fn is_owner(principal: &str) -> bool {
+    principal == OWNER || principal == SCHEDULE
+}
+
+fn sender(principal: &str, authority: Authority) -> Sender {
+    match (is_owner(principal), authority) {
+        (true, Authority::Full) => Sender::Owner,
+        (true, Authority::Limited) => Sender::Operator,
+        (false, _) => Sender::Other,
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use homard_agent::tool::Authority;
 use homard_proto::{Generation, SessionKey};
 
 use crate::{
@@ -81,6 +82,11 @@ impl Client {
             reads: Mutex::default(),
             followers: server.projector.followers_count(),
         }
+    }
+
+    /// How much of the owner's authority the runs have that it asks for.
+    pub(crate) fn authority(&self) -> Authority {
+        if self.scopes.allow(Scope::Admin) { Authority::Full } else { Authority::Limited }
     }
 
     /// Whether it hears what happens in runs.

@@ -175,6 +175,28 @@ pub struct Options {
     /// Working directory of the run's tools; `None` for the agent's workspace. A restart resumes the run in the same one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
+    /// How much of its principal's authority it has.
+    #[serde(skip_serializing_if = "Authority::is_full")]
+    pub authority: Authority,
+}
+
+/// How much of its principal's authority a run has. A run, the runs that it starts and the messages that it sends have
+/// the authority of the request that it came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Authority {
+    /// Asked for by a connection without `operator.admin`: no tools that do what needs that scope.
+    Limited,
+    /// All of it. Runs that were stored before there was a bound have it, too.
+    #[default]
+    Full,
+}
+
+impl Authority {
+    /// Whether nothing is withheld.
+    pub fn is_full(&self) -> bool {
+        *self == Self::Full
+    }
 }
 
 /// Somebody on a channel.
@@ -443,6 +465,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn m2_options_that_an_earlier_version_stored_have_full_authority() {
+        let stored = json!({"lane": "main", "timeout": null, "extraPrompt": null, "onRestart": "resume"});
+        let options: Options = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(options.authority, Authority::Full);
+        assert_eq!(serde_json::to_value(&options).unwrap(), stored);
+        let limited = serde_json::to_value(Options { authority: Authority::Limited, ..options }).unwrap();
+        assert_eq!(limited["authority"], "limited");
+        assert_eq!(serde_json::from_value::<Options>(limited).unwrap().authority, Authority::Limited);
+    }
 
     #[test]
     fn an_end_that_an_earlier_version_stored_is_read() {

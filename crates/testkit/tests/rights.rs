@@ -15,9 +15,9 @@ use homard_agent::{
     Agents, Ambient, FLUSH, Hub, Inbound, Profile, Setting, Slots,
     access::ToolRules,
     command::{Inline, OWNER},
-    hub::Waited,
+    hub::{CrashLoops, Waited},
     policy::{self, Policy},
-    tool::{Tool, ToolCx, ToolResult, Toolbox},
+    tool::{Authority, Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_model::{
     Request, ToolSpec,
@@ -124,6 +124,10 @@ struct World {
 
 impl World {
     fn new(script: Script, rules: [&ToolRules; 2]) -> Self {
+        Self::over(Arc::new(MemoryStore::default()), script, rules)
+    }
+
+    fn over(store: Arc<MemoryStore>, script: Script, rules: [&ToolRules; 2]) -> Self {
         let (script, noted) = (Arc::new(script), Arc::<Mutex<Vec<_>>>::default());
         let workdir = tempfile::tempdir().unwrap();
         fs::write(workdir.path().join("AGENTS.md"), "Be kind.\n").unwrap();
@@ -142,18 +146,22 @@ impl World {
             ..Profile::new(AgentId::normalize(id), Roster::alone(script.clone()))
         };
         let agents = Agents::new(profile("main", rules[0]), [profile("ops", rules[1])]);
-        let store = Arc::new(MemoryStore::default());
         let (hub, _) = Hub::start(Ambient::fixed(EPOCH_MS), (store, Fence::default()), agents, Slots::new(2, 8, 1));
         Self { hub, script, noted, workdir }
     }
 
     /// Says something in somebody's name, and waits for the end.
     async fn say(&self, principal: &str, run: &str, key: &SessionKey, text: &str) {
+        self.submit((principal, Authority::Full), run, key, text).await;
+        self.ended(run).await;
+    }
+
+    /// Says something in somebody's name, with some of their authority.
+    async fn submit(&self, (principal, authority): (&str, Authority), run: &str, key: &SessionKey, text: &str) {
         let message = User::text(text, EPOCH_MS);
         let plain = Inbound::plain(RunId::parse(run).unwrap(), (principal, "chat.send"), key.clone(), message);
-        let inbound = Inbound { queue: Some(Inline::Nothing), ..plain };
+        let inbound = Inbound { queue: Some(Inline::Nothing), authority, ..plain };
         self.hub.submit(inbound).await.unwrap();
-        self.ended(run).await;
     }
 
     async fn ended(&self, run: &str) {
@@ -308,6 +316,68 @@ async fn notes_are_stored_with_the_rights_of_whoever_spoke() {
         let found: Vec<_> = files(world.workdir.path()).into_keys().collect();
         assert_eq!(found, files_after, "{who}");
         assert_eq!(*world.noted.lock().unwrap(), Vec::<&str>::new(), "{who}");
+    }
+}
+
+/// The tools that need `operator.admin` as methods do.
+const ADMIN: [&str; 3] = ["cron", "gateway", "nodes"];
+
+fn has_admin_tools(offered: &BTreeSet<String>) -> bool {
+    ADMIN.iter().any(|name| offered.contains(*name))
+}
+
+/// A sub-agent, its report and a message to another session have no more authority than the run that they come from.
+#[tokio::test]
+async fn m2_a_limited_run_passes_on_no_more_than_it_has() {
+    for rules in [ToolRules::default(), open()] {
+        let calls = vec![
+            ("cron", json!({"action": "add"})),
+            ("gateway", json!({"action": "config.patch"})),
+            ("session_status", json!({"model": "default"})),
+            ("sessions_spawn", json!({"task": TASK})),
+            ("sessions_send", json!({"sessionKey": "agent:ops:main", "message": TASK})),
+        ];
+        let world = World::new(wants(calls), [&rules, &rules]);
+        let (main, ops) = (key("main"), key("agent:ops:main"));
+        world.submit((OWNER, Authority::Limited), "r1", &main, "begin").await;
+        world.ended("r1").await;
+        let results = world.results(&main).await;
+        assert!(results[0].2.contains("not found") && results[1].2.contains("not found"), "{results:?}");
+        assert!(results[2].2.contains("operator.admin"), "{results:?}");
+        let child = results[3].3["runId"].as_str().unwrap().to_owned();
+        world.ended(&child).await;
+        world.ended(&format!("report:{child}")).await;
+        assert!(
+            results[4].2.contains("agentToAgent") || world.hub.session(&ops).await.unwrap().is_some(),
+            "{results:?}"
+        );
+        let offered = world.offered(|_| true);
+        assert!(offered.len() >= 4 && !offered.iter().any(has_admin_tools), "{offered:?}");
+        assert_eq!(*world.noted.lock().unwrap(), Vec::<&str>::new());
+    }
+}
+
+/// The bound is stored with the run: a process that resumes it knows it.
+#[tokio::test]
+async fn m2_a_limited_run_is_limited_after_a_restart() {
+    let hangs = || Script::free(Box::new(|_: &Request| Turn(vec![Step::Hang])));
+    for (authority, has) in [(Authority::Limited, false), (Authority::Full, true)] {
+        let store = Arc::new(MemoryStore::default());
+        let rules = ToolRules::default();
+        let before = World::over(store.clone(), hangs(), [&rules, &rules]);
+        before.submit((OWNER, authority), "r1", &key("main"), "begin").await;
+        before.submit((OWNER, authority), "r2", &key("main"), "and then").await;
+        while before.offered(|_| true).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        before.hub.drain(Duration::ZERO).await;
+        let after = World::over(store, wants(Vec::new()), [&rules, &rules]);
+        after.hub.recover(CrashLoops::Hold).await.unwrap();
+        after.ended("r1").await;
+        after.ended("r2").await;
+        let offered = after.offered(|_| true);
+        assert!(!offered.is_empty());
+        assert!(offered.iter().all(|offered| has_admin_tools(offered) == has), "{authority:?}: {offered:?}");
     }
 }
 

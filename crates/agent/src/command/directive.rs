@@ -21,6 +21,16 @@ pub enum Order {
     Wrong(Vec<String>),
 }
 
+impl Order {
+    /// Whether it changes the session's settings.
+    pub(super) fn is_change(&self) -> bool {
+        match self {
+            Self::Set(_) | Self::Reset => true,
+            Self::Show | Self::Wrong(_) => false,
+        }
+    }
+}
+
 /// What a message says about its own way through the queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Inline {

@@ -162,6 +162,20 @@ impl Change {
 }
 
 impl Command {
+    /// Whether it needs `operator.admin`, because the method that does the same does: `sessions.reset`, `sessions.patch`,
+    /// `sessions.compact`. What a plugin's command does is not known. The thinking level can be set with `chat.send`.
+    pub fn needs_admin(&self) -> bool {
+        match self {
+            Self::Begin { .. } | Self::BeginWith(_) | Self::Compact(_) | Self::Foreign(..) => true,
+            Self::Queue(order) => order.is_change(),
+            Self::Level(Level::Thinking, _) => false,
+            Self::Level(Level::Verbose | Level::Reasoning | Level::Usage, word) | Self::Model(word) => {
+                !word.trim().is_empty()
+            }
+            Self::Stop(_) | Self::Context(_) | Self::Approve(_) | Self::Status | Self::Help => false,
+        }
+    }
+
     /// What is answered without a model, if that is known without a look at the session.
     pub(crate) fn answer(&self) -> Option<&'static str> {
         match self {

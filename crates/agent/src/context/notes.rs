@@ -10,10 +10,16 @@ use homard_proto::{
     message::{Block, Content, Message, User},
     session::Record,
 };
+use homard_store::Authority;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The member of a record that holds what happened.
 const EVENTS: &str = "systemEvents";
+
+/// The members of an event that has not all of the owner's authority.
+const TEXT: &str = "text";
+const AUTHORITY: &str = "authority";
 
 /// The member of a message that holds what its run is told.
 const NOTES: &str = "notes";
@@ -28,14 +34,30 @@ const LONGEST: usize = 2_000;
 const STOPPED: &str = "The run before this message was stopped before it was done. \
                        Check what is there before you build on it.";
 
+/// An event as the record has it: its text, or an object that also says by which authority it came.
+fn event(text: String, by: Authority) -> Value {
+    if by.is_full() { text.into() } else { json!({TEXT: text, AUTHORITY: by}) }
+}
+
+fn text(event: &Value) -> Option<&str> {
+    event.as_str().or_else(|| event.get(TEXT)?.as_str())
+}
+
+/// The lowest authority among the events that wait.
+pub(crate) fn authority(record: &Record) -> Authority {
+    let events = record.extra.get(EVENTS).and_then(Value::as_array).into_iter().flatten();
+    let of = |event: &Value| event.get(AUTHORITY).map(|by| Authority::deserialize(by).unwrap_or(Authority::Limited));
+    events.filter_map(of).min().unwrap_or_default()
+}
+
 /// A record that remembers one more event.
-pub(crate) fn remember(record: &Record, text: &str) -> Record {
+pub(crate) fn remember(record: &Record, text: &str, by: Authority) -> Record {
     let mut record = record.clone();
     let mut events = match record.extra.shift_remove(EVENTS) {
         Some(Value::Array(events)) => events,
         Some(_) | None => Vec::new(),
     };
-    events.push(one_line(text).into());
+    events.push(event(one_line(text), by));
     events.drain(..events.len().saturating_sub(MOST));
     record.extra.insert(EVENTS.to_owned(), events.into());
     record
@@ -60,7 +82,7 @@ pub(crate) fn take(record: &mut Record) -> Vec<String> {
         record.aborted_last_run = Some(false);
     }
     if let Some(Value::Array(events)) = record.extra.shift_remove(EVENTS) {
-        notes.extend(events.iter().filter_map(Value::as_str).map(|event| format!("System event: {event}")));
+        notes.extend(events.iter().filter_map(text).map(|event| format!("System event: {event}")));
     }
     notes
 }
@@ -105,8 +127,11 @@ mod tests {
     fn what_happened_is_told_once_and_beside_the_words() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         record.aborted_last_run = Some(true);
-        let mut record = remember(&remember(&record, " rain "), "sun");
+        let mut record = remember(&remember(&record, " rain ", Authority::Full), "sun", Authority::Limited);
+        assert_eq!(record.extra[EVENTS], json!(["rain", {"text": "sun", "authority": "limited"}]));
+        assert_eq!(authority(&record), Authority::Limited);
         let notes = take(&mut record);
+        assert_eq!(authority(&record), Authority::Full);
         assert_eq!(notes, [STOPPED, "System event: rain", "System event: sun"]);
         assert_eq!((take(&mut record), record.aborted_last_run), (Vec::new(), Some(false)));
         let mut user = User::text("hello", 1);
@@ -121,7 +146,7 @@ mod tests {
     fn the_oldest_of_too_many_events_go() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         for number in 0..30 {
-            record = remember(&record, &number.to_string());
+            record = remember(&record, &number.to_string(), Authority::Full);
         }
         let notes = take(&mut record);
         assert_eq!((notes.len(), notes[0].as_str()), (MOST, "System event: 10"));

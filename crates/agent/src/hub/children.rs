@@ -13,7 +13,7 @@ use homard_proto::{
     message::User,
     session::{self, Record},
 };
-use homard_store::{AbortReason, Error as StoreError, Outcome};
+use homard_store::{AbortReason, Authority, Error as StoreError, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -100,6 +100,9 @@ pub struct Errand {
     cwd: Option<PathBuf>,
     #[serde(default)]
     cleanup: Cleanup,
+    /// How much of the principal's authority the run that started it had.
+    #[serde(default, skip_serializing_if = "Authority::is_full")]
+    authority: Authority,
 }
 
 /// How a child's run ended.
@@ -186,6 +189,7 @@ impl Hub {
             route: origin.route.clone(),
             cwd: origin.cwd.clone(),
             cleanup: spawn.cleanup,
+            authority: origin.authority,
         };
         // First of all, what is owed: a crash from here on finds a child that was told, or one that never began.
         let starter = self.record(parent).await.map_err(ChangeError::Store)?;
@@ -212,14 +216,14 @@ impl Hub {
             class: Class::Subagent,
             queue: None,
             cwd: errand.cwd.clone(),
-            ..self.internal(errand.run.clone(), &errand.principal, key, message)
+            ..self.internal(errand.run.clone(), errand, key, message)
         }
     }
 
     /// A message that comes from within. Its name says all that matters, so it may be sent again.
-    fn internal(&self, run: RunId, principal: &str, key: &SessionKey, message: User) -> Inbound {
-        let plain = Inbound::plain(run, (principal, METHOD), key.clone(), message);
-        Inbound { queue: Some(Inline::Nothing), ..plain }
+    fn internal(&self, run: RunId, errand: &Errand, key: &SessionKey, message: User) -> Inbound {
+        let plain = Inbound::plain(run, (&errand.principal, METHOD), key.clone(), message);
+        Inbound { queue: Some(Inline::Nothing), authority: errand.authority, ..plain }
     }
 
     /// Takes up what is owed after a restart.
@@ -290,7 +294,8 @@ impl Hub {
             // once, because a note has no name that would be known the second time.
             self.settle(child, record.as_ref(), &told).await?;
             let note = report::stopped(label.as_deref(), child);
-            return self.note_event(parent, note).await.map_err(|error| error.to_string());
+            let noted = self.note_event_of(parent, note, errand.authority).await;
+            return noted.map_err(|error| error.to_string());
         }
         let text = report::words(label.as_deref(), child, errand, &report);
         self.announce(parent, child, errand, text).await?;
@@ -316,7 +321,7 @@ impl Hub {
         let route = errand.route.clone();
         let post = self.post_back(parent, &route);
         let cwd = errand.cwd.clone();
-        let inbound = Inbound { route, post, cwd, ..self.internal(run, &errand.principal, parent, message) };
+        let inbound = Inbound { route, post, cwd, ..self.internal(run, errand, parent, message) };
         match self.submit(inbound).await {
             // A held one is on disk.
             Ok(_) | Err(SubmitError::Held(_)) => Ok(()),

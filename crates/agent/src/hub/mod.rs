@@ -22,7 +22,7 @@ use std::{
 
 use homard_audit::Audit;
 use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::Message, session};
-use homard_store::{Ended, Error as StoreError, Fence, RunRow, RunState, Store, branch};
+use homard_store::{Authority, Ended, Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -279,8 +279,13 @@ impl Hub {
 
     /// Something happened that the session's next run is told. It may quote what a command printed.
     pub async fn note_event(&self, key: &SessionKey, text: String) -> Result<(), ChangeError> {
+        self.note_event_of(key, text, Authority::Full).await
+    }
+
+    /// The same, for something that comes from a request with this authority.
+    pub async fn note_event_of(&self, key: &SessionKey, text: String, by: Authority) -> Result<(), ChangeError> {
         let text = self.agents().of(key.agent()).secrets.mask(&text).into_owned();
-        self.change(key, |tell| Chore::Event(text, tell)).await
+        self.change(key, |tell| Chore::Event((text, by), tell)).await
     }
 
     /// Puts words into a session that no model said, once no run of it is at work or waits for its turn.

@@ -206,7 +206,11 @@ impl Hub {
             // A scheduled run has a transcript of its own.
             true => Some(Command::BeginWith(text)),
             false if inbound.is_literal => None,
-            false => self.0.setup.rules().read(&inbound.principal, &text).command,
+            false => {
+                let command = self.0.setup.rules().read(&inbound.principal, &text).command;
+                // What is a command may have changed since it was accepted; what it may do has not.
+                command.filter(|command| inbound.authority.is_full() || !command.needs_admin())
+            }
         };
         live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));
         Queued::new(inbound, tape, admit, &self.0.stopping).found()

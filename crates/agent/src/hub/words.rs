@@ -10,7 +10,7 @@ use homard_proto::{
     method::{Params, agent::AgentParams, chat::SendParams},
 };
 use homard_reply::blocks;
-use homard_store::{Accept, Error as StoreError, OnRestart, Options, Origin, Post, RunRow, Sender};
+use homard_store::{Accept, Authority, Error as StoreError, OnRestart, Options, Origin, Post, RunRow, Sender};
 
 use crate::{
     command::{self, Command, Inline, OWNER, Parsed, Triggers, queue::Overrides},
@@ -80,6 +80,8 @@ pub struct Inbound {
     pub words: Option<String>,
     /// Working directory of the run's tools; `None` for the agent's workspace.
     pub cwd: Option<PathBuf>,
+    /// How much of its principal's authority its run has.
+    pub authority: Authority,
 }
 
 /// The method of a message that came as an HTTP request.
@@ -125,6 +127,7 @@ impl Inbound {
             sender: None,
             words: None,
             cwd: None,
+            authority: Authority::Full,
         }
     }
 }
@@ -348,6 +351,7 @@ impl From<Accept> for Inbound {
             sender: accept.options.sender,
             words: None,
             cwd: accept.options.cwd,
+            authority: accept.options.authority,
         }
     }
 }

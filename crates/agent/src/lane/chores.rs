@@ -11,7 +11,7 @@ use homard_proto::{
     session::Record,
     transcript::{Entry, Kind},
 };
-use homard_store::{Error as StoreError, Rec, Verdict, branch};
+use homard_store::{Authority, Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -88,7 +88,7 @@ pub(crate) enum Chore {
     /// The session gets a new transcript.
     Reset(Tell<Record>),
     /// The session's next run is told of something that happened.
-    Event(String, Tell<()>),
+    Event((String, Authority), Tell<()>),
     /// The assistant is to have said something.
     Note(String, Tell<InjectedMessage>),
     /// A compaction is undone, the last one if none is named.
@@ -121,8 +121,8 @@ impl Lane {
                 let changed = self.reset().await;
                 tell.send(changed).ok();
             }
-            Chore::Event(text, tell) => {
-                let changed = self.rewrite(|record| Ok(notes::remember(record, &text))).await;
+            Chore::Event((text, by), tell) => {
+                let changed = self.rewrite(|record| Ok(notes::remember(record, &text, by))).await;
                 tell.send(changed.map(drop)).ok();
             }
             Chore::Note(text, tell) => {

@@ -179,6 +179,7 @@ impl Lane {
             is_literal: false,
             extra_prompt: last.extra_prompt.clone(),
             route: last.route.clone(),
+            authority: last.authority,
             ..Inbound::plain(run, (&last.principal, method), self.key.clone(), message)
         };
         let hub = Hub::of(&self.hub);

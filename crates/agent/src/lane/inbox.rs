@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | `steer` | starts | waits for a turn of its own | is offered to the run; what it does not take gets a turn of its own |
 //! | `followup` | starts | waits for a turn of its own | the same |
-//! | `collect` | starts | waits; what shares a route becomes one turn | the same |
+//! | `collect` | starts | waits; what shares a route and rights becomes one turn | the same |
 //! | `steer-backlog` | starts | waits for a turn of its own | is shown to the run, and gets a turn of its own as well |
 //! | `interrupt` | starts | takes the place of everything | stops the run, and takes the place of everything |
 
@@ -15,7 +15,10 @@ use std::{borrow::Cow, collections::VecDeque};
 
 use homard_proto::{Route, RunId};
 
-use crate::command::queue::{Drop, Mode, Settings};
+use crate::{
+    command::queue::{Drop, Mode, Settings},
+    policy::Sender,
+};
 
 /// How many letters wait in one inbox at most, whatever its settings say.
 pub(crate) const LIMIT: usize = 1_000;
@@ -31,6 +34,8 @@ pub(crate) trait Letter {
     fn text(&self) -> Cow<'_, str>;
     /// Where it came from, and where its answer goes.
     fn route(&self) -> &Route;
+    /// Whose rights its run has. Messages of different rights are never answered by one run.
+    fn sender(&self) -> Sender;
     /// How it is queued; `None` for a request that is always a run of its own: it is never held back, merged, offered
     /// or dropped, and nothing overtakes it. Only an interrupt makes it go.
     fn settings(&self) -> Option<&Settings>;
@@ -275,7 +280,7 @@ impl<L: Letter> Inbox<L> {
         let Ready::Now(_) = self.ready(now) else { return None };
         if self.items.front().is_some_and(Item::is_own) {
             self.pop()
-        } else if self.settings.mode == Mode::Collect && !self.is_mixed && self.has_one_route() {
+        } else if self.settings.mode == Mode::Collect && !self.is_mixed && self.is_uniform() {
             self.collect()
         } else {
             self.is_mixed = self.settings.mode == Mode::Collect;
@@ -293,12 +298,12 @@ impl<L: Letter> Inbox<L> {
         self.items.iter().take_while(|item| !item.is_own()).count()
     }
 
-    /// Whether all that would be collected goes to the same place.
-    fn has_one_route(&self) -> bool {
+    /// Whether all that would be collected goes to the same place, with the same rights.
+    fn is_uniform(&self) -> bool {
         let batch = self.items.iter().take(self.batch()).map(|item| &item.letter);
-        let mut routes = batch.chain(&self.dropped).map(Letter::route);
-        let first = routes.next();
-        first.is_none_or(|first| first.is_whole() && routes.all(|route| route == first))
+        let mut letters = batch.chain(&self.dropped);
+        let first = letters.next();
+        first.is_none_or(|first| first.route().is_whole() && letters.all(|letter| is_alike(first, letter)))
     }
 
     fn collect(&mut self) -> Option<Turn<L>> {
@@ -319,9 +324,10 @@ impl<L: Letter> Inbox<L> {
     /// A turn that tells of what was dropped, as the newest of it. What came from elsewhere gets another one: nobody reads
     /// what others wrote.
     fn sum_up(&mut self) -> Option<Turn<L>> {
-        let route = self.dropped.first()?.route().clone();
-        let (own, others) = std::mem::take(&mut self.dropped).into_iter().partition(|letter| *letter.route() == route);
-        self.dropped = own;
+        let mut dropped = std::mem::take(&mut self.dropped).into_iter();
+        let first = dropped.next()?;
+        let (own, others): (Vec<_>, _) = dropped.partition(|letter| is_alike(&first, letter));
+        self.dropped = std::iter::once(first).chain(own).collect();
         let prompt = self.summary();
         let mut guests = std::mem::replace(&mut self.dropped, others);
         let host = guests.pop()?;
@@ -389,6 +395,11 @@ impl<L: Letter> Inbox<L> {
     pub(crate) fn clear(&mut self) -> Vec<L> {
         self.take_out(|_| true)
     }
+}
+
+/// Whether two messages come from the same place and have the same rights.
+fn is_alike<L: Letter>(one: &L, other: &L) -> bool {
+    one.route() == other.route() && one.sender() == other.sender()
 }
 
 /// A message in one line.

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     command::queue::{Mode, Overrides, Settings},
     hub::Admission,
+    policy::Sender,
     run::Handed,
     writer::admission,
 };
@@ -29,6 +30,10 @@ impl Letter for Queued {
 
     fn route(&self) -> &Route {
         &self.inbound.route
+    }
+
+    fn sender(&self) -> Sender {
+        self.inbound.rights()
     }
 
     fn settings(&self) -> Option<&Settings> {
@@ -149,11 +154,12 @@ impl Lane {
         Some(settings)
     }
 
-    /// Whether a message may become a part of a run: it comes from the same place and of the same kind, and goes into the
-    /// same transcript.
+    /// Whether a message may become a part of a run: it comes from the same place, with the same rights and of the same
+    /// kind, and goes into the same transcript.
     fn is_together(&self, queued: &Queued, active: &Queued) -> bool {
         let transcript = self.session.as_ref().map(|session| &session.record.session_id);
         queued.inbound.route == active.inbound.route
+            && queued.sender() == active.sender()
             && queued.inbound.class == active.inbound.class
             && active.session.as_ref() == transcript
     }

@@ -155,7 +155,7 @@ impl Lane {
     /// What has to be stored of the session together with a run's beginning, and what the run is told beside its message:
     /// that the session is there, that a command gave it a new transcript, that what happened was told. A run that goes
     /// on after a restart did that when it began.
-    pub(super) fn prepare(&mut self, queued: &Queued, at: u64) -> (Option<Rec>, Vec<String>) {
+    pub(super) fn prepare(&mut self, queued: &mut Queued, at: u64) -> (Option<Rec>, Vec<String>) {
         let Some(session) = &mut self.session else { return (None, Vec::new()) };
         let begins_anew = queued.inbound.begins_anew() && !queued.is_resumed;
         let expect = (!session.is_new).then(|| session.record.session_id.clone());
@@ -163,6 +163,10 @@ impl Lane {
             session.renew(self.hub.ambient.session_id(), at, queued.anew());
         }
         let is_told = !queued.is_resumed && queued.answer().is_none() && queued.wish().is_none();
+        if is_told && queued.inbound.class == Class::Heartbeat {
+            // No person asked for it: what is told may be all that it works on.
+            queued.inbound.authority = queued.inbound.authority.min(notes::authority(&session.record));
+        }
         let notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
         if !std::mem::take(&mut session.is_new) && !begins_anew && notes.is_empty() {
             return (None, notes);
@@ -215,6 +219,7 @@ fn options(inbound: &Inbound) -> Options {
         post: inbound.post.clone(),
         sender: inbound.sender.clone(),
         cwd: inbound.cwd.clone(),
+        authority: inbound.authority,
     }
 }
 

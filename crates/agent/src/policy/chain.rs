@@ -175,6 +175,9 @@ impl Chain {
     fn sender(&mut self, scopes: &Scopes) {
         match scopes.sender {
             Sender::Owner => {}
+            Sender::Operator => {
+                self.filters.push(Filter::Without(Rule::AdminScope, self.names.list(OWNER_ONLY)));
+            }
             Sender::Other => {
                 let lent = scopes.group.also_allow.iter().map(String::as_str);
                 let guests = self.names.list(FOR_GUESTS.iter().copied().chain(lent));

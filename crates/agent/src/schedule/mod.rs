@@ -19,7 +19,7 @@ pub(crate) use turn::SCHEDULE;
 use std::sync::Arc;
 
 use homard_proto::{AgentId, Extra};
-use homard_store::Error as StoreError;
+use homard_store::{Authority, Error as StoreError};
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use tokio::{
@@ -143,10 +143,16 @@ impl Schedule {
         Ok(self.shelf.runs(id).await?)
     }
 
-    /// Tells an agent's main session something, and wakes it if it shall hear that at once.
-    pub async fn wake(&self, agent: Option<AgentId>, text: &str, wake: &Wake) -> Result<(), ChangeError> {
+    /// Tells an agent's main session something, and wakes it if it shall hear that at once. The heartbeat that hears it
+    /// first has no more authority than this.
+    pub async fn wake(
+        &self,
+        agent: Option<AgentId>,
+        (text, authority): (&str, Authority),
+        wake: &Wake,
+    ) -> Result<(), ChangeError> {
         let agent = agent.unwrap_or_else(|| self.hub.agents().default_id().clone());
-        self.hub.note_event(&agent.main_session(), text.to_owned()).await?;
+        self.hub.note_event_of(&agent.main_session(), text.to_owned(), authority).await?;
         if *wake != Wake::NextHeartbeat {
             self.heart.wake(agent, "wake".to_owned());
         }

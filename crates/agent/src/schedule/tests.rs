@@ -15,7 +15,7 @@ use homard_proto::{
     SessionKey,
     message::{Message, StopReason, Usage},
 };
-use homard_store::{Fence, MemoryStore};
+use homard_store::{Authority, Fence, MemoryStore};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -364,7 +364,7 @@ async fn a_wake_waits_for_a_busy_session() {
     };
     world.hub.submit(ask.inbound(BIRTH)).await.unwrap();
     let mut news = world.schedule.listen();
-    world.schedule.wake(None, "the post came", &job::Wake::Now).await.unwrap();
+    world.schedule.wake(None, ("the post came", Authority::Full), &job::Wake::Now).await.unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
     world.parrot.gate.add_permits(2);
     let beat = heard(&mut news, "heartbeat", "").await;

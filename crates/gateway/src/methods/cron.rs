@@ -200,7 +200,7 @@ pub(crate) async fn wake(mut call: Call) -> Result<Answer, ErrorShape> {
         return Err(wrong(format!("unknown agent id \"{unknown}\"")));
     }
     let mode = if mode == "now" { Wake::Now } else { Wake::NextHeartbeat };
-    schedule(&call)?.wake(agent, text, &mode).await.map_err(unavailable)?;
+    schedule(&call)?.wake(agent, (text, call.client.authority()), &mode).await.map_err(unavailable)?;
     Ok(json!({"ok": true}).into())
 }
 

@@ -3,7 +3,7 @@
 use homard_agent::{
     command::OWNER,
     schedule::job::Wake,
-    tool::{Origin, ToolSpec},
+    tool::{Authority, Origin, ToolSpec},
 };
 use homard_proto::{
     ErrorShape,
@@ -45,7 +45,7 @@ pub(crate) async fn tools(mut call: Call) -> Result<Answer, ErrorShape> {
     .into())
 }
 
-/// What an agent can do in a session, when the owner asks.
+/// What an agent can do in a session, when this connection asks for a run.
 pub(crate) async fn effective_tools(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: ToolsParams = call.params()?;
     let agents = call.server.hub.agents();
@@ -60,7 +60,7 @@ pub(crate) async fn effective_tools(mut call: Call) -> Result<Answer, ErrorShape
             "source": "core",
         })
     };
-    let owner = Origin { principal: OWNER.to_owned(), ..Origin::default() };
+    let owner = Origin { principal: OWNER.to_owned(), authority: call.client.authority(), ..Origin::default() };
     let toolbox = profile.tools_for((&owner, &key), profile.spec());
     let tools: Vec<_> = toolbox.specs().iter().map(tool).collect();
     let group = json!({"id": "core", "label": "Tools", "source": "core", "tools": tools});
@@ -113,7 +113,7 @@ pub(crate) async fn web_search(mut call: Call) -> Result<Answer, ErrorShape> {
 pub(crate) async fn system_event(mut call: Call) -> Result<Answer, ErrorShape> {
     let SystemEventParams { text } = call.params()?;
     let schedule = call.server.schedule.as_ref().map_err(ErrorShape::unavailable)?;
-    schedule.wake(None, text.trim(), &Wake::NextHeartbeat).await.map_err(unavailable)?;
+    schedule.wake(None, (text.trim(), Authority::Full), &Wake::NextHeartbeat).await.map_err(unavailable)?;
     Ok(json!({"ok": true}).into())
 }
 

@@ -14,12 +14,14 @@ use crate::{
     scope::{self, Scope},
 };
 
-/// Hands a message in. The news of its run are held until the sender was answered.
+/// Hands a message in. The news of its run are held until the sender was answered. The run, and a command in the message,
+/// may do no more than the connection.
 pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, Hold), ErrorShape> {
-    // A yes to a command is worth more than a message.
-    if matches!(inbound.command, Some(Command::Approve(_))) && !call.client.scopes.allow(Scope::Approvals) {
-        return Err(scope::missing(call.client.generation, Scope::Approvals));
+    let client = &call.client;
+    if let Some(need) = inbound.command.as_ref().map(needs).filter(|need| !client.scopes.allow(*need)) {
+        return Err(scope::missing(client.generation, need));
     }
+    let inbound = Inbound { authority: client.authority(), ..inbound };
     let (hub, projector) = (&call.server.hub, &call.server.projector);
     let run = inbound.run.clone();
     // Before the run can begin, or its first tool could be missed. Whoever started it watches it; a repeated request
@@ -35,6 +37,18 @@ pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, H
         projector.unwatch(run, &call.client);
     }
     Ok((submitted.map_err(|error| refusal(&error))?, hold))
+}
+
+/// The scope that a command needs.
+fn needs(command: &Command) -> Scope {
+    if matches!(command, Command::Approve(_)) {
+        // A yes to a command is worth more than a message.
+        Scope::Approvals
+    } else if command.needs_admin() {
+        Scope::Admin
+    } else {
+        Scope::Write
+    }
 }
 
 /// How much the caller is told of a session's tools. Clients of protocol 3 get what the session or its agent says.

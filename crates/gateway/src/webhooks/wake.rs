@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use homard_agent::{ChangeError, Patch, schedule::job::Wake};
+use homard_agent::{ChangeError, Patch, schedule::job::Wake, tool::Authority};
 use homard_proto::{Extra, SessionKey};
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) async fn tell(
     let agent = agent.unwrap_or_else(|| server.hub.agents().default_id().clone());
     let mode = if nudge.wake == Wake::NextHeartbeat { "next-heartbeat" } else { "now" };
     let Some(once) = once else {
-        schedule.wake(Some(agent), &nudge.text, &nudge.wake).await?;
+        schedule.wake(Some(agent), (&nudge.text, Authority::Full), &nudge.wake).await?;
         return Ok(mode);
     };
     let _turn = hooks.notes.lock().await;
@@ -41,7 +41,7 @@ pub(super) async fn tell(
         };
     }
     // First the event: after a crash in between it is told twice, and not never.
-    schedule.wake(Some(agent), &nudge.text, &nudge.wake).await?;
+    schedule.wake(Some(agent), (&nudge.text, Authority::Full), &nudge.wake).await?;
     told.push(once.clone());
     told.drain(..told.len().saturating_sub(REMEMBERED));
     let changes = Extra::from_iter([(TOLD.to_owned(), told.iter().map(remembered).collect())]);
@@ -70,7 +70,7 @@ fn known(value: &Value) -> Option<Once> {
 /// Tells a main session how something went.
 pub(super) async fn report(server: &Server, main: &SessionKey, text: &str, wake: &Wake) -> Result<(), ChangeError> {
     match &server.schedule {
-        Ok(schedule) => schedule.wake(main.agent().cloned(), text, wake).await,
+        Ok(schedule) => schedule.wake(main.agent().cloned(), (text, Authority::Full), wake).await,
         Err(_) => server.hub.note_event(main, text.to_owned()).await,
     }
 }

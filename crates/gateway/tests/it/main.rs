@@ -3,6 +3,7 @@
 
 mod added;
 mod agents;
+mod authority;
 mod busy;
 mod chat;
 mod compactions;

@@ -16,6 +16,7 @@ use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
     Agents, Ambient, Hub, Profile, Rules, Slots,
+    access::ToolRules,
     schedule::{
         self, Schedule,
         heartbeat::{Pulse, Reader},
@@ -322,6 +323,7 @@ impl World {
         let tool = |&(name, class): &_| Arc::new(Echo(name, class, gate.clone())) as Arc<dyn Tool>;
         let profile = Profile {
             toolbox: Toolbox::new(tools.iter().map(tool)),
+            rules: Some(ToolRules::default()),
             timeout: Some(Duration::from_secs(60)),
             ..Profile::new(AgentId::main(), Roster::alone(Arc::new(model)))
         };

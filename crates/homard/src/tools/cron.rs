@@ -109,7 +109,7 @@ impl Cron {
                 let text = arguments.text.as_deref().map(str::trim).filter(|text| !text.is_empty());
                 let text = text.ok_or("action wake needs a text: what the main session is told")?;
                 let mode = if arguments.mode.as_deref() == Some("now") { Wake::Now } else { Wake::NextHeartbeat };
-                schedule.wake(agent.cloned(), text, &mode).await.map_err(plain)?;
+                schedule.wake(agent.cloned(), (text, cx.origin.authority), &mode).await.map_err(plain)?;
                 Ok(json!({"ok": true}))
             }
             other => Err(format!("there is no action {other}; there are {}", ACTIONS.join(", "))),

@@ -27,6 +27,9 @@ fn refusal(origin: &Origin, gateway_url: Option<&str>) -> Option<&'static str> {
     if !origin.is_owner() {
         return Some("only the owner may have this done");
     }
+    if !origin.is_admin() {
+        return Some("the run was asked for without operator.admin, which this needs");
+    }
     // Whoever could choose the place would be sent the token.
     let is_elsewhere = gateway_url.is_some_and(|url| !url.trim().is_empty());
     is_elsewhere.then_some("this tool speaks to the gateway that it runs in and to no other; leave gatewayUrl out")

@@ -57,8 +57,9 @@ impl SessionStatus {
 
 /// Lets another model answer in a session from its next run on.
 async fn set_model(cx: &ToolCx, sight: &Sight<'_>, key: &SessionKey, name: &str) -> Result<(), No> {
-    if !cx.origin.is_owner() {
-        return Err(No::Forbidden("only the owner chooses models: ask without model".to_owned()));
+    if !cx.origin.is_admin() {
+        let why = "only the owner chooses models, through a connection with operator.admin: ask without model";
+        return Err(No::Forbidden(why.to_owned()));
     }
     let Some((_, record)) = sight.row(key) else { return Err(sight::missing(key)) };
     let (provider, model) = if name.eq_ignore_ascii_case("default") {

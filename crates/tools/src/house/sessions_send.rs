@@ -123,7 +123,7 @@ fn inbound(cx: &ToolCx, hub: &Hub, key: &SessionKey, text: &str) -> Inbound {
     );
     // In the pool of the session's own runs: in one for all such messages, one slow answer would hold up the others.
     let plain = Inbound::plain(run, (&cx.origin.principal, "sessions_send"), key.clone(), message);
-    Inbound { extra_prompt: Some(told), ..plain }
+    Inbound { extra_prompt: Some(told), authority: cx.origin.authority, ..plain }
 }
 
 async fn outcome(hub: &Hub, run: &RunId, key: &SessionKey, waited: Waited) -> Result<Value, No> {

@@ -13,6 +13,7 @@ struct Note {
     run: RunId,
     text: String,
     route: Route,
+    sender: Sender,
     settings: Option<Settings>,
 }
 
@@ -27,6 +28,10 @@ impl Letter for Note {
 
     fn route(&self) -> &Route {
         &self.route
+    }
+
+    fn sender(&self) -> Sender {
+        self.sender
     }
 
     fn settings(&self) -> Option<&Settings> {
@@ -54,7 +59,13 @@ fn waiting_for(debounce: u64, settings: Settings) -> Settings {
 }
 
 fn note(text: &str, settings: Settings) -> Note {
-    Note { run: RunId::parse(text).unwrap(), text: text.to_owned(), route: Route::default(), settings: Some(settings) }
+    Note {
+        run: RunId::parse(text).unwrap(),
+        text: text.to_owned(),
+        route: Route::default(),
+        sender: Sender::Owner,
+        settings: Some(settings),
+    }
 }
 
 fn plain(text: &str) -> Note {
@@ -231,6 +242,24 @@ fn a_route_that_leads_nowhere_is_not_collected() {
     assert_eq!(drain(&mut left(pair.clone())), pair.map(alone));
     let one = note("c", by(Mode::Collect)).on(nowhere());
     assert_eq!(drain(&mut left([one.clone()])), [alone(one)]);
+}
+
+#[test]
+fn m2_messages_of_different_rights_are_never_one_turn() {
+    for (one, other) in
+        [(Sender::Owner, Sender::Operator), (Sender::Operator, Sender::Owner), (Sender::Owner, Sender::Other)]
+    {
+        let by_sender = |text: &str, sender, settings| Note { sender, ..note(text, settings).on(slack("1")) };
+        let pair = |settings: Settings| [by_sender("a", one, settings), by_sender("b", other, settings)];
+        let [a, b] = pair(by(Mode::Collect));
+        assert_eq!(drain(&mut left([a.clone(), b.clone()])), [a, b].map(alone));
+        // Nor are they summed up together when there is no room for them.
+        let [a, b] = pair(Settings { cap: 1, ..by(Mode::Followup) });
+        let c = by_sender("c", other, Settings { cap: 1, ..by(Mode::Followup) });
+        let turns = drain(&mut left([a, b, c]));
+        assert!(turns.iter().all(|turn| turn.guests.is_empty()), "{turns:?}");
+        assert_eq!(turns.iter().map(|turn| turn.host.sender).collect::<Vec<_>>(), [one, other, other]);
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn subagents() -> impl Strategy<Value = Subagent> {
 
 prop_compose! {
     fn all_scopes()(
-        sender in select(&[Sender::Owner, Sender::Other][..]),
+        sender in select(&[Sender::Owner, Sender::Operator, Sender::Other][..]),
         five in [policies(), policies(), policies(), policies(), policies()],
         sandbox in option::weighted(0.2, policies()),
         subagent in option::weighted(0.2, subagents()),
@@ -156,9 +156,12 @@ proptest! {
 
     #[test]
     fn others_never_have_more_than_the_owner(scopes in all_scopes()) {
-        let [owner, other] = [Sender::Owner, Sender::Other].map(|sender| Scopes { sender, ..scopes.clone() });
-        prop_assert!(given(&other).is_subset(&given(&owner)));
-        prop_assert!(given(&other).is_disjoint(&set("cron automations gateway nodes")));
+        let by = |sender| given(&Scopes { sender, ..scopes.clone() });
+        let [owner, operator, other] = [Sender::Owner, Sender::Operator, Sender::Other].map(by);
+        prop_assert!(other.is_subset(&owner) && operator.is_subset(&owner));
+        for limited in [other, operator] {
+            prop_assert!(limited.is_disjoint(&set("cron automations gateway nodes")));
+        }
     }
 
     #[test]
@@ -186,7 +189,7 @@ proptest! {
         let rules = |resolved: Resolved| {
             let told = resolved.because.into_iter().map(|(tool, rule)| match rule {
                 Rule::Denied(scope, _) => (tool, Rule::Denied(scope, String::new())),
-                Rule::OwnerOnly | Rule::Guest | Rule::Profile(..) | Rule::NotAllowed(_) => (tool, rule),
+                Rule::OwnerOnly | Rule::AdminScope | Rule::Guest | Rule::Profile(..) | Rule::NotAllowed(_) => (tool, rule),
                 Rule::Subagent | Rule::Leaf | Rule::Spawner => (tool, rule),
             });
             (resolved.allowed, told.collect::<BTreeMap<_, _>>())

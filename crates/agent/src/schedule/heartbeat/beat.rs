@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use homard_proto::{AgentId, SessionKey};
+use homard_proto::AgentId;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use tokio::{
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Answer, Facts, Pulse, Reader, Skip, prompt, read, skip};
 use crate::{
     context::notes,
-    hub::Hub,
+    hub::{Hub, Inbound},
     lane::slots::Class,
     schedule::{
         News,
@@ -185,11 +185,12 @@ impl Beating {
         let (agent, key) = (&pulse.agent, pulse.agent.main_session());
         let now = self.hub.ambient().now_ms();
         let file = self.file.read(agent);
+        let record = self.hub.session(&key).await.ok().flatten();
         let facts = Facts {
             is_enabled: self.is_enabled && !pulse.every.is_zero(),
             is_in_hours: pulse.hours.as_ref().is_none_or(|hours| hours.contains(now)),
             is_busy: self.hub.is_at_work(&key),
-            has_event: self.has_event(&key).await,
+            has_event: record.as_deref().is_some_and(notes::are_waiting),
             file: file.as_deref(),
         };
         match (skip(facts), self.woken.get_mut(agent)) {
@@ -202,19 +203,15 @@ impl Beating {
             (None, _) => {
                 self.woken.remove(agent);
                 let text = prompt(pulse, file.as_deref(), (now, &self.zone));
+                let authority = record.as_deref().map(notes::authority).unwrap_or_default();
                 let ask = Ask { run: self.hub.ambient().run_id(), key, class: Class::Heartbeat, text };
-                let (hub, inbound, agent) = (self.hub.clone(), ask.inbound(now), agent.clone());
+                let inbound = Inbound { authority, ..ask.inbound(now) };
+                let (hub, agent) = (self.hub.clone(), agent.clone());
                 let began = Instant::now();
                 self.beats
                     .push(Box::pin(async move { Beat { agent, why, began, came: turn::run(&hub, inbound).await } }));
             }
         }
-    }
-
-    /// Whether something happened that the session was not told yet.
-    async fn has_event(&mut self, key: &SessionKey) -> bool {
-        let record = self.hub.session(key).await.ok().flatten();
-        record.is_some_and(|record| notes::are_waiting(&record))
     }
 
     /// Tells how a heartbeat went.

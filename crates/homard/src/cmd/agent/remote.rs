@@ -29,8 +29,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(600);
 /// How the gateway's message begins if it is stopping: the run continues when it is back.
 const DRAINING: &str = "gateway_draining";
-/// The rights that the turn needs.
-const SCOPES: [&str; 3] = ["operator.write", "operator.read", "operator.approvals"];
+/// The scopes of the turn. A run has the tools that its connection's scopes cover, and whoever has the gateway's token is the
+/// owner.
+const SCOPES: [&str; 4] = ["operator.admin", "operator.write", "operator.read", "operator.approvals"];
 
 /// The gateway of a turn, and how to find it again.
 #[derive(Debug, Clone, Copy)]

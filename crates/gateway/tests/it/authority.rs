@@ -1,0 +1,139 @@
+//! What the scopes of a connection leave to the runs and commands that it asks for.
+
+use std::sync::Arc;
+
+use homard_agent::{
+    Rules,
+    command::queue::{Mode, Overrides},
+    hub::QueueRules,
+};
+use homard_store::{MemoryStore, ToolClass};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    exchange::{is_end, until},
+    support::{Script, Socket, World, says, waits},
+};
+
+const TOOLS: [(&str, ToolClass); 3] =
+    [("cron", ToolClass::Effect), ("gateway", ToolClass::Effect), ("echo", ToolClass::Read)];
+
+async fn world(script: Script) -> World {
+    let all = Overrides { mode: Some(Mode::Steer), ..Overrides::default() };
+    let rules = Rules { queue: QueueRules { all, ..QueueRules::default() }, ..Rules::default() };
+    World::equipped(Arc::new(MemoryStore::default()), script, rules, &TOOLS, |gateway| gateway).await
+}
+
+/// A connection that may write and nothing else.
+async fn writer(world: &World, protocol: u64) -> Socket {
+    world.client(protocol, json!({"scopes": ["operator.read", "operator.write"]})).await
+}
+
+fn message(run: &str, text: &str) -> Value {
+    json!({"sessionKey": "main", "message": text, "idempotencyKey": run})
+}
+
+/// The names of the tools that the model was offered, request by request.
+fn offered(world: &World) -> Vec<Vec<String>> {
+    let requests = world.requests.lock().unwrap();
+    requests.iter().map(|request| request.tools.iter().map(|tool| tool.name.clone()).collect()).collect()
+}
+
+#[tokio::test]
+async fn m2_a_run_asked_for_without_admin_has_no_owner_tools() {
+    for protocol in [3, 4] {
+        let world = world(says(&["hi"])).await;
+        let mut writer = writer(&world, protocol).await;
+        for (run, method) in [("a", "chat.send"), ("b", "agent")] {
+            writer.send(run, method, message(run, "hello")).await;
+            until(&mut writer, |frame| is_end(frame, run)).await;
+        }
+        let mut admin = world.client(protocol, json!({})).await;
+        admin.send("c", "chat.send", message("c", "hello")).await;
+        until(&mut admin, |frame| is_end(frame, "c")).await;
+        let all = vec!["cron", "echo", "gateway"];
+        assert_eq!(offered(&world), [vec!["echo"], vec!["echo"], all], "protocol {protocol}");
+        let effective = |tools: &Value| tools["payload"]["groups"][0]["tools"].as_array().unwrap().len();
+        assert_eq!(effective(&writer.ask("d", "tools.effective", json!({})).await), 1);
+        assert_eq!(effective(&admin.ask("e", "tools.effective", json!({})).await), 3);
+    }
+}
+
+#[tokio::test]
+async fn m2_a_command_needs_the_scope_of_the_method_that_does_the_same() {
+    let world = world(says(&["hi"])).await;
+    let mut writer = writer(&world, 4).await;
+    writer.send("a", "chat.send", message("a", "hello")).await;
+    until(&mut writer, |frame| is_end(frame, "a")).await;
+    let before = writer.ask("b", "sessions.describe", json!({"key": "main"})).await["payload"].clone();
+    let commands = [
+        "/new",
+        "/reset",
+        "/new once more",
+        "/compact",
+        "/model test/scripted",
+        "/verbose full",
+        "/reasoning on",
+        "/usage full",
+        "/queue collect",
+    ];
+    for (number, command) in commands.iter().enumerate() {
+        for method in ["chat.send", "agent"] {
+            let run = format!("{method}-{number}");
+            let refused = writer.ask(&run, method, message(&run, command)).await;
+            assert_eq!(refused["error"]["message"], "missing scope: operator.admin", "{method} {command}: {refused}");
+            assert_eq!(refused["error"]["details"]["code"], "MISSING_SCOPE", "{method} {command}");
+        }
+    }
+    let after = writer.ask("c", "sessions.describe", json!({"key": "main"})).await["payload"].clone();
+    for unchanged in ["sessionId", "updatedAt", "model", "verboseLevel", "reasoningLevel", "responseUsage", "queueMode"]
+    {
+        assert_eq!(after["session"][unchanged], before["session"][unchanged], "{unchanged}");
+    }
+    assert!(after["session"]["sessionId"].is_string(), "{after}");
+    for (number, command) in ["/status", "/help", "/model", "/think low", "/queue", "/stop"].iter().enumerate() {
+        let run = format!("ok-{number}");
+        let taken = writer.ask(&run, "chat.send", message(&run, command)).await;
+        assert_eq!(taken["ok"], true, "{command}: {taken}");
+    }
+    let mut admin = world.client(4, json!({})).await;
+    let taken = admin.ask("new", "chat.send", message("new", "/new")).await;
+    assert_eq!(taken["ok"], true, "{taken}");
+}
+
+#[tokio::test]
+async fn m2_a_message_without_admin_does_not_join_a_run_of_the_owner() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = world(waits(&gate)).await;
+    let (mut admin, mut writer) = (world.client(4, json!({})).await, writer(&world, 4).await);
+    admin.send("a", "chat.send", message("a", "hello")).await;
+    until(&mut admin, |frame| frame["event"] == "chat").await;
+    let sent = writer.ask("b", "chat.send", message("b", "make a job")).await;
+    assert_eq!(sent["payload"]["disposition"], "queued", "{sent}");
+    let steered = admin.ask("c", "chat.send", message("c", "and this")).await;
+    assert_eq!(steered["ok"], true, "{steered}");
+    gate.add_permits(8);
+    until(&mut writer, |frame| is_end(frame, "b")).await;
+    let of_writer = |tools: &Vec<String>| *tools == ["echo"];
+    assert_eq!(offered(&world).iter().filter(|tools| of_writer(tools)).count(), 1, "{:?}", offered(&world));
+}
+
+#[tokio::test]
+async fn m2_a_heartbeat_that_a_writer_woke_has_no_owner_tools() {
+    let world = world(says(&["HEARTBEAT_OK"])).await;
+    let (mut admin, mut writer) = (world.client(4, json!({})).await, writer(&world, 4).await);
+    let wake = |text: &str| json!({"mode": "now", "text": text});
+    let is_over = |frame: &Value| frame["event"] == "heartbeat";
+    assert_eq!(writer.ask("1", "wake", wake("make a job")).await["ok"], true);
+    until(&mut writer, is_over).await;
+    until(&mut admin, is_over).await;
+    assert_eq!(admin.ask("2", "wake", wake("the post came")).await["ok"], true);
+    until(&mut admin, is_over).await;
+    // What waits for the next heartbeat counts as well, whoever wakes it.
+    let later = json!({"mode": "next-heartbeat", "text": "make a job"});
+    assert_eq!(writer.ask("3", "wake", later).await["ok"], true);
+    assert_eq!(admin.ask("4", "wake", wake("the post came")).await["ok"], true);
+    until(&mut admin, is_over).await;
+    assert_eq!(offered(&world).iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, 1]);
+}

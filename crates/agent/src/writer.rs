@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use homard_store::{Error, Fence, Rec, Store, Verdict};
@@ -25,6 +25,8 @@ pub(crate) struct Writer {
     queue: mpsc::UnboundedSender<Write>,
     /// How many of them are not on disk yet, nor refused by it.
     open: Arc<AtomicUsize>,
+    /// Whether the last batch was not stored.
+    failed: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -78,8 +80,14 @@ impl Writer {
     /// Starts the writer; it ends when the last handle is gone.
     pub(crate) fn start(store: Arc<dyn Store>, fence: Fence) -> (Self, JoinHandle<()>) {
         let (queue, waiting) = mpsc::unbounded_channel();
-        let open = Arc::default();
-        (Self { queue, open: Arc::clone(&open) }, task::spawn("writer", write((store, fence), waiting, open)))
+        let (open, failed) = (Arc::default(), Arc::default());
+        let writer = Self { queue, open: Arc::clone(&open), failed: Arc::clone(&failed) };
+        (writer, task::spawn("writer", write((store, fence), waiting, (open, failed))))
+    }
+
+    /// Whether the last batch was not stored: the disk failed, or has no room.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Puts records in line. Whoever waits on `then` learns of a writer that is gone by its silence.
@@ -112,7 +120,7 @@ impl Writer {
 async fn write(
     (store, fence): (Arc<dyn Store>, Fence),
     mut waiting: mpsc::UnboundedReceiver<Write>,
-    open: Arc<AtomicUsize>,
+    (open, failed): (Arc<AtomicUsize>, Arc<AtomicBool>),
 ) {
     while let Some(first) = waiting.recv().await {
         let mut writes = vec![first];
@@ -128,6 +136,10 @@ async fn write(
         let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
         if let Err(error) = &stored {
             tracing::error!(%error, "could not store");
+        }
+        if sizes.iter().any(|size| *size > 0) {
+            let is_full = |verdict: &Verdict| matches!(verdict, Verdict::Full(_));
+            failed.store(stored.as_ref().map_or(true, |verdicts| verdicts.iter().any(is_full)), Ordering::Release);
         }
         let mut verdicts = stored.map(Vec::into_iter);
         for (write, size) in writes.into_iter().zip(sizes) {

@@ -8,18 +8,25 @@ use std::{net::IpAddr, sync::Arc};
 
 use axum::http::{
     HeaderMap, HeaderName, Uri,
-    header::{FORWARDED, HOST, ORIGIN},
+    header::{HOST, ORIGIN},
     uri::Authority,
 };
 
-/// Headers by which a proxy says that the peer is not the client.
-const PROXY_HEADERS: [HeaderName; 5] = [
-    FORWARDED,
-    HeaderName::from_static("x-forwarded-for"),
-    HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-forwarded-proto"),
-    HeaderName::from_static("x-real-ip"),
+/// Headers by which a proxy says that the peer is not the client, besides all with [`FORWARDED`] in their names.
+const PROXY_HEADERS: [&str; 9] = [
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "true-client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
 ];
+
+/// What is in the names of most headers of proxies.
+const FORWARDED: &str = "forwarded";
 
 /// What a request is judged by.
 #[derive(Debug)]
@@ -48,6 +55,8 @@ pub(crate) struct Ends {
     pub(crate) peer: IpAddr,
     /// Ours.
     pub(crate) local: IpAddr,
+    /// Our port.
+    pub(crate) port: u16,
 }
 
 /// Somebody who may knock.
@@ -82,7 +91,9 @@ pub(crate) enum Refused {
     )]
     Host,
     /// The page's origin may not connect.
-    #[error("this Origin may not connect; open the page from the gateway's host or add it to allowed origins")]
+    #[error(
+        "this Origin may not connect; open the page that the gateway serves, or add it to gateway.controlUi.allowedOrigins"
+    )]
     Origin,
     /// A proxy stands in between.
     #[error("requests through a proxy are not accepted; connect directly or name it in gateway.trustedProxies")]
@@ -98,7 +109,7 @@ pub(crate) enum Refused {
 /// Decides whether a request may go on.
 pub(crate) fn check(headers: &HeaderMap, ends: Ends, rules: &Rules) -> Result<Knock, Refused> {
     let (peer, local) = (ends.peer.to_canonical(), ends.local.to_canonical());
-    let is_proxied = PROXY_HEADERS.iter().any(|name| headers.contains_key(name));
+    let is_proxied = headers.keys().map(HeaderName::as_str).any(is_of_proxy);
     let address = if is_proxied { behind(headers, peer, &rules.proxies).ok_or(Refused::Proxy)? } else { peer };
     // Both ends are on this machine, or somebody may listen in between.
     let is_here = peer.is_loopback() || peer == local;
@@ -112,13 +123,18 @@ pub(crate) fn check(headers: &HeaderMap, ends: Ends, rules: &Rules) -> Result<Kn
         return Err(Refused::Host);
     }
     let is_direct = !is_proxied && peer.is_loopback();
+    let own_port = is_direct.then_some(ends.port);
     let caller = match only(headers, ORIGIN) {
         Some(None) if is_cross_site(headers) => return Err(Refused::Origin),
         Some(None) => Caller::Program,
-        Some(Some(origin)) if may_connect(origin, (&host, is_proxied, is_direct), &rules.origins) => Caller::Page,
+        Some(Some(origin)) if may_connect(origin, (&host, is_proxied), own_port, &rules.origins) => Caller::Page,
         Some(Some(_)) | None => return Err(Refused::Origin),
     };
     Ok(Knock { caller, address, is_direct, is_proxied })
+}
+
+fn is_of_proxy(name: &str) -> bool {
+    PROXY_HEADERS.contains(&name) || name.contains(FORWARDED)
 }
 
 /// Whether a page from elsewhere asks in a way of which browsers do not tell the origin. To follow a link is fine.
@@ -186,7 +202,13 @@ fn is_ours(host: &Authority, local: IpAddr) -> bool {
     named || address(host.host()) == Some(local)
 }
 
-fn may_connect(origin: &str, (host, is_proxied, is_direct): (&Authority, bool, bool), allowed: &[String]) -> bool {
+/// Whether a page of this origin may connect. `own_port` is the gateway's port, for a request from this machine.
+fn may_connect(
+    origin: &str,
+    (host, is_proxied): (&Authority, bool),
+    own_port: Option<u16>,
+    allowed: &[String],
+) -> bool {
     let plain = origin.to_ascii_lowercase();
     let Ok(uri) = plain.parse::<Uri>() else { return false };
     let (Some(scheme @ ("http" | "https")), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
@@ -195,9 +217,11 @@ fn may_connect(origin: &str, (host, is_proxied, is_direct): (&Authority, bool, b
         return false;
     }
     let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
-    // The pages of this machine may connect from this machine, and those of the gateway from where it serves them. Behind
-    // a proxy neither is known.
-    (is_direct && is_loopback(from.host())) || (!is_proxied && from == host) || allowed.iter().any(listed)
+    let port = from.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    let is_own = own_port == Some(port) && is_loopback(from.host());
+    // The gateway's own pages may connect, by whichever name of this machine and from where it serves them; those of other
+    // programs on this machine may not. Behind a proxy neither is known.
+    is_own || (!is_proxied && from == host) || allowed.iter().any(listed)
 }
 
 #[cfg(test)]
@@ -219,7 +243,8 @@ mod tests {
             proxies: ["127.0.0.9", "10.0.0.9"].map(|proxy| proxy.parse().unwrap()).into(),
         };
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        check(&headers.collect(), Ends { peer: ends.0.parse().unwrap(), local: ends.1.parse().unwrap() }, &rules)
+        let (peer, local) = (ends.0.parse().unwrap(), ends.1.parse().unwrap());
+        check(&headers.collect(), Ends { peer, local, port: 18789 }, &rules)
     }
 
     #[test]
@@ -341,20 +366,19 @@ mod tests {
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
             let rules = Rules { afar: Afar::Anybody, origins: Vec::new(), proxies: Arc::default() };
             let here = "127.0.0.1".parse().unwrap();
-            check(&headers, Ends { peer: here, local: here }, &rules).map(|knock| knock.caller)
+            check(&headers, Ends { peer: here, local: here, port: 18789 }, &rules).map(|knock| knock.caller)
         };
         assert_eq!(doubled("host", "localhost"), Err(Refused::Host));
         assert_eq!(doubled("origin", "http://localhost"), Err(Refused::Origin));
     }
 
     #[test]
-    fn a_page_needs_an_origin_of_this_machine_or_of_the_list() {
+    fn l11_a_page_needs_the_origin_of_the_gateway_or_of_the_list() {
         let from = |origin: &str| judged(&[("host", "127.0.0.7:18789"), ("origin", origin)]);
         let good = [
-            "http://localhost",
-            "http://localhost:5173",
-            "https://127.0.0.1:8443",
-            "http://[::1]:3000",
+            "http://localhost:18789",
+            "https://127.0.0.1:18789",
+            "http://[::1]:18789",
             "http://127.0.0.7:18789",
             "https://desk.example",
             "HTTPS://Desk.Example",
@@ -366,6 +390,14 @@ mod tests {
             "null",
             "",
             "https://evil.example",
+            "http://localhost",
+            "http://localhost:5173",
+            "https://127.0.0.1:8443",
+            "http://[::1]:3000",
+            "http://127.0.0.7",
+            "http://localhost:187890",
+            "http://localhost.:18789",
+            "http://evil.example:18789",
             "http://desk.example",
             "https://desk.example:444",
             "https://desk.example.evil.example",
@@ -419,8 +451,25 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_local_behind_a_proxy() {
-        for name in ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"] {
+    fn l11_nobody_is_local_behind_a_proxy() {
+        for name in [
+            "forwarded",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-forwarded-port",
+            "x-forwarded",
+            "x-original-forwarded-for",
+            "x-real-ip",
+            "x-client-ip",
+            "x-cluster-client-ip",
+            "via",
+            "cf-connecting-ip",
+            "cf-connecting-ipv6",
+            "true-client-ip",
+            "fastly-client-ip",
+            "fly-client-ip",
+        ] {
             assert_eq!(judged(&[("host", "localhost"), (name, "127.0.0.1")]), Err(Refused::Proxy), "{name}");
         }
     }

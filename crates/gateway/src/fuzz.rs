@@ -118,7 +118,7 @@ fn judged(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<IpAddr
     for (name, value) in headers {
         map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).ok()?);
     }
-    let ends = Ends { peer: peer.parse().unwrap(), local: IpAddr::from([127, 0, 0, 1]) };
+    let ends = Ends { peer: peer.parse().unwrap(), local: IpAddr::from([127, 0, 0, 1]), port: 5173 };
     Some(check(&map, ends, &rules).map(|knock| knock.address))
 }
 

@@ -1,6 +1,6 @@
 //! The HTTP side: is it alive, is it ready, and the doors to the WebSocket, to webhooks and to what speaks OpenAI's words.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -13,6 +13,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
+use homard_agent::hub::Pace;
 use homard_proto::Generation;
 use serde_json::{Value, json};
 
@@ -30,6 +31,9 @@ use crate::{
 /// its own.
 const READ_BUFFER: usize = 4_096;
 
+/// How long the journal may take to store what it was given before it counts as failing.
+const STORING: Duration = Duration::from_secs(2);
+
 /// Everything that is answered over HTTP.
 pub(crate) fn app(server: Arc<Server>) -> Router {
     Router::new().fallback(answer).with_state(server)
@@ -37,7 +41,8 @@ pub(crate) fn app(server: Arc<Server>) -> Router {
 
 async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let ends = Ends { peer: peer.0.address().ip(), local: peer.0.local() };
+    let (client, own) = (peer.0.address(), peer.0.local());
+    let ends = Ends { peer: client.ip(), local: own.ip(), port: own.port() };
     let knock = match admit::check(&parts.headers, ends, &server.rules) {
         Ok(knock) => knock,
         Err(refused) => {
@@ -63,8 +68,8 @@ async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, 
     match parts.uri.path() {
         "/health" | "/healthz" => probe(&parts, StatusCode::OK, &json!({"ok": true, "status": "live"})),
         "/ready" | "/readyz" => {
-            let is_ready = !server.stop.is_cancelled();
-            let failing: &[&str] = if is_ready { &[] } else { &["stopping"] };
+            let failing = failing(&server).await;
+            let is_ready = failing.is_empty();
             let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             probe(&parts, status, &json!({"ready": is_ready, "failing": failing, "uptimeMs": server.uptime_ms()}))
         }
@@ -85,6 +90,27 @@ async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, 
             }
         }
     }
+}
+
+/// The parts that do not work, each once. Runs that earlier processes left are resumed before the first request is
+/// answered, so that is not among them.
+async fn failing(server: &Server) -> Vec<&'static str> {
+    if server.stop.is_cancelled() || server.hub.is_draining() {
+        return vec!["stopping"];
+    }
+    let mut failing = Vec::new();
+    if !server.hub.is_storing(STORING).await {
+        failing.push("journal");
+    }
+    if server.hub.work().iter().any(|work| work.pace == Pace::Stuck) {
+        failing.push("lane");
+    }
+    for outage in server.outages.as_ref().map(|outages| outages()).unwrap_or_default() {
+        if !failing.contains(&outage.part) {
+            failing.push(outage.part);
+        }
+    }
+    failing
 }
 
 fn probe(parts: &Parts, status: StatusCode, body: &Value) -> Response {

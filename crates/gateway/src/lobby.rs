@@ -62,7 +62,7 @@ pub(crate) struct Guest {
     socket: Weak<Socket>,
     address: SocketAddr,
     /// The address of ours by which it came.
-    local: IpAddr,
+    local: SocketAddr,
     /// Where it belongs; of somebody behind a proxy that is known when it has said for whom it asks.
     household: OnceLock<IpAddr>,
     is_known: AtomicBool,
@@ -77,7 +77,7 @@ impl Guest {
     }
 
     /// The address of ours by which it came.
-    pub(crate) fn local(&self) -> IpAddr {
+    pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
@@ -239,7 +239,7 @@ impl Door {
         let out = self.stop.child_token();
         let peer = address.ip().to_canonical();
         // One that is gone already has no address of ours; nor will it ask anything.
-        let local = stream.local_addr().map_or(peer, |local| local.ip().to_canonical());
+        let local = stream.local_addr().unwrap_or(address);
         let home = OnceLock::new();
         if !self.proxies.contains(&peer) {
             home.get_or_init(|| household(peer));

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     code::ErrorShape,
+    json,
     schema::{Schema, summary},
 };
 
@@ -98,7 +99,7 @@ pub const MAX_DEPTH: usize = 64;
 pub enum Inbound {
     /// A question.
     Request(Request),
-    /// JSON, but not a request. The response is the error to send.
+    /// JSON, but not a request, or with a key that is there twice. The response is the error to send.
     Malformed(Response),
     /// Not JSON, or nested too deep to be read. The response is the error to send.
     NotJson(Response),
@@ -124,8 +125,12 @@ pub fn read(bytes: &[u8]) -> Inbound {
     if nests_too_deep(bytes) {
         return refuse(format!("nested more than {MAX_DEPTH} levels deep"));
     }
-    let value = match serde_json::from_slice::<Value>(bytes) {
+    let value = match json::from_slice(bytes) {
         Ok(value) => value,
+        // JSON, but with a key that is there twice.
+        Err(error) if error.is_data() => {
+            return Inbound::Malformed(invalid(request_id::find(bytes), &error.to_string()));
+        }
         Err(error) => return refuse(format!("not valid JSON: {error}")),
     };
     let problems = REQUEST.check(&value);
@@ -221,6 +226,23 @@ mod tests {
             let error = ErrorShape::invalid(format!("invalid request frame: not valid JSON: {why}"));
             assert_eq!(read(text.as_bytes()), Inbound::NotJson(Response::error(id, error)));
         }
+    }
+
+    #[test]
+    fn l11_a_key_that_is_there_twice_is_refused_at_any_depth() {
+        for (text, id, key) in [
+            (r#"{"type":"req","id":"a","method":"health","method":"config.get"}"#, "a", "method"),
+            (r#"{"type":"req","id":"b","method":"m","params":{"a":[{"k":1,"x":{},"k":1}]}}"#, "b", "k"),
+            (r#"{"type":"req","id":"c","method":"m","params":{"\u006bey":1,"key":2}}"#, "c", "key"),
+        ] {
+            let Inbound::Malformed(response) = read(text.as_bytes()) else { panic!("{text}") };
+            let message = response.error.unwrap().message;
+            let start = format!("invalid request frame: the key \"{key}\" is there twice at line 1 ");
+            assert!(response.id == id && message.starts_with(&start), "{message}");
+        }
+        let all = r#"{"type":"req","id":"d","method":"m","params":{"n":[1,-2,3.5,1e300,18446744073709551615,true,null,"k"],"k":{"k":{}}}}"#;
+        let Inbound::Request(request) = read(all.as_bytes()) else { panic!("{all}") };
+        assert_eq!(serde_json::to_string(&request).unwrap(), all.replace("1e300", "1e+300"));
     }
 
     #[test]

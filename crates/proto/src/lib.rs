@@ -10,6 +10,7 @@ pub mod event;
 pub mod frame;
 pub mod id;
 pub mod identity;
+pub mod json;
 pub mod message;
 pub mod method;
 pub mod route;

@@ -456,6 +456,13 @@ impl Hub {
         Ok(entries.map(|entries| branch::said_lines(&entries)))
     }
 
+    /// Whether the journal stores what it is given: it has stored everything so far within this time, and the last batch was
+    /// not refused.
+    pub async fn is_storing(&self, patience: Duration) -> bool {
+        let stored = tokio::time::timeout(patience, self.0.writer.barrier()).await;
+        matches!(stored, Ok(Ok(()))) && !self.0.writer.has_failed()
+    }
+
     /// Takes nothing in and begins nothing any more, and waits so long for what is at work to end. What has not ended by
     /// then, and what waits, is left as it is on disk: the next start takes it up.
     pub async fn drain(&self, patience: Duration) {

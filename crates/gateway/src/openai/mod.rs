@@ -32,6 +32,7 @@ use homard_agent::{Inbound, command::OWNER, hub::HTTP, intake::attachments};
 use homard_proto::{
     RunId, SessionKey,
     frame::{MAX_DEPTH, nests_too_deep},
+    json,
     message::User,
     method::{chat::Attachment, connect::Auth},
 };
@@ -204,8 +205,7 @@ async fn read(body: Body, limit: usize) -> Result<Value, Refusal> {
     if nests_too_deep(&bytes) {
         return Err(Refusal::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
     }
-    let body: Value =
-        serde_json::from_slice(&bytes).map_err(|error| Refusal::invalid(format!("the body is not JSON: {error}")))?;
+    let body = json::from_slice(&bytes).map_err(|error| Refusal::invalid(format!("the body is not JSON: {error}")))?;
     if body.is_object() { Ok(body) } else { Err(Refusal::invalid("the body must be a JSON object")) }
 }
 

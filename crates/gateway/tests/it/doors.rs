@@ -1,15 +1,23 @@
 //! Before and beside the WebSocket: addresses, headers, probes, ticks and stopping.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use homard_gateway::{Error, Secret, bind};
+use homard_gateway::{Error, Outage, Secret, bind};
+use homard_store::{Error as StoreError, Rec};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::support::{Socket, World, connect, says, settings};
+use crate::{
+    exchange::{is_end, until},
+    support::{Before, Bent, Socket, World, connect, says, settings},
+};
 
 /// Sends a plain request and returns the status and the body.
 pub(crate) async fn http(address: SocketAddr, head: &str) -> (u16, String) {
@@ -40,6 +48,67 @@ async fn probes_are_answered_without_a_secret() {
     assert_eq!(ask("GET /assets/x.js").await.0, 404);
 }
 
+/// The answer of `/readyz`: its status, and what is failing.
+async fn readiness(world: &World) -> (u16, Value) {
+    let (status, body) = http(world.address, "GET /readyz HTTP/1.1\r\nHost: localhost").await;
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["ready"], status == 200, "{body}");
+    // Nobody in particular asks, so no names are told.
+    assert_eq!(body.as_object().unwrap().keys().collect::<Vec<_>>(), ["ready", "failing", "uptimeMs"]);
+    (status, body["failing"].take())
+}
+
+#[tokio::test]
+async fn l11_r77_a_gateway_is_ready_as_long_as_its_parts_work() {
+    let down: Arc<Mutex<Vec<Outage>>> = Arc::default();
+    let seen = down.clone();
+    let world = World::with(|gateway| gateway.with_outages(Arc::new(move || seen.lock().unwrap().clone()))).await;
+    assert_eq!(readiness(&world).await, (200, json!([])));
+    let outage = |part, id: &str| Outage { part, id: id.to_owned(), why: "it is off".to_owned() };
+    *down.lock().unwrap() =
+        vec![outage("config", "/x"), outage("model", "main"), outage("model", "ops"), outage("channel", "telegram:a")];
+    assert_eq!(readiness(&world).await, (503, json!(["config", "model", "channel"])));
+    down.lock().unwrap().clear();
+    assert_eq!(readiness(&world).await, (200, json!([])));
+    // Nothing new is accepted while runs end.
+    world.hub.drain(Duration::ZERO).await;
+    assert_eq!(readiness(&world).await, (503, json!(["stopping"])));
+    assert_eq!(http(world.address, "GET /healthz HTTP/1.1\r\nHost: localhost").await.0, 200);
+}
+
+#[tokio::test]
+async fn l11_r77_a_gateway_whose_journal_does_not_store_is_not_ready() {
+    // It stores nothing for one session, and stays at its last batch as long as the gate is shut.
+    let full: Before = |batch| match batch
+        .iter()
+        .any(|rec| matches!(rec, Rec::Accept(accept) if accept.key.as_str().contains("full")))
+    {
+        true => Err(StoreError::Disk("no space left".to_owned())),
+        false => Ok(()),
+    };
+    let store = Bent { before: full, ..Bent::default() };
+    let gate = store.gate.clone();
+    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    let message = |key: &str, run: &str| json!({"sessionKey": key, "message": "hi", "idempotencyKey": run});
+    assert_eq!(readiness(&world).await, (200, json!([])));
+    assert_eq!(socket.ask("1", "chat.send", message("full", "a")).await["ok"], false);
+    assert_eq!(readiness(&world).await, (503, json!(["journal"])));
+    // What is stored again is known to be.
+    socket.send("2", "chat.send", message("main", "b")).await;
+    until(&mut socket, |frame| is_end(frame, "b")).await;
+    assert_eq!(readiness(&world).await, (200, json!([])));
+    let permits = gate.forget_permits(usize::MAX);
+    socket.send("3", "chat.send", message("main", "c")).await;
+    while readiness(&world).await.0 == 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(readiness(&world).await, (503, json!(["journal"])));
+    gate.add_permits(permits);
+    until(&mut socket, |frame| is_end(frame, "c")).await;
+    assert_eq!(readiness(&world).await, (200, json!([])));
+}
+
 #[tokio::test]
 async fn foreign_hosts_and_origins_are_refused_before_the_upgrade() {
     let world = World::new(says(&["hi"])).await;
@@ -48,7 +117,10 @@ async fn foreign_hosts_and_origins_are_refused_before_the_upgrade() {
     assert_eq!(tried(&[("origin", "https://evil.example")]).await, Err(403));
     assert_eq!(tried(&[("origin", "null")]).await, Err(403));
     assert_eq!(tried(&[("x-forwarded-for", "192.0.2.1")]).await, Err(403));
-    assert_eq!(tried(&[("origin", "http://localhost:5173")]).await, Ok(()));
+    assert_eq!(tried(&[("origin", "http://localhost:5173")]).await, Err(403));
+    assert_eq!(tried(&[("via", "1.1 proxy")]).await, Err(403));
+    let own = format!("http://localhost:{}", world.address.port());
+    assert_eq!(Socket::open(world.address, &[("origin", &own)]).await.map(|_| ()), Ok(()));
     assert_eq!(tried(&[("host", "[::1]:1234")]).await, Ok(()));
     assert_eq!(http(world.address, "GET /health HTTP/1.1\r\nHost: evil.example").await.0, 403);
 }

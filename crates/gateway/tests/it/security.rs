@@ -4,7 +4,7 @@
 use std::{fs, net::Ipv4Addr, time::Duration};
 
 use futures_util::future::join_all;
-use homard_gateway::ControlUi;
+use homard_gateway::{ControlUi, Secret, Settings};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt,
@@ -14,7 +14,7 @@ use tokio::{
 use crate::{
     doors::http,
     limits::rest,
-    support::{Socket, TOKEN, World, connect, says, sign},
+    support::{Socket, TOKEN, World, connect, says, settings, sign},
 };
 
 /// Ways by which a link, a page or a history could slip another gateway or a token in, as query, path and `Referer`.
@@ -136,6 +136,14 @@ fn foreign_origins(port: u16) -> Vec<String> {
     {
         bad.push(format!("http://{name}:{port}"));
     }
+    // L11: another program of this machine is not the gateway.
+    for place in ["localhost", "127.0.0.1", "[::1]", "127.0.0.2"] {
+        bad.extend([
+            format!("http://{place}:5173"),
+            format!("https://{place}:{}", port.wrapping_add(1)),
+            format!("http://{place}:80"),
+        ]);
+    }
     bad
 }
 
@@ -165,8 +173,11 @@ async fn r32_the_origin_is_judged_before_the_upgrade_whoever_the_client_says_it_
             assert!(!answer.contains("connect.challenge") && !answer.contains("101"), "{origin}: {answer}");
         }
     }
+    let own = |name: &str| format!("http://{name}:{}", world.address.port());
     for id in CLIENTS {
-        for origin in ["https://desk.example", "HTTPS://DESK.example", "http://localhost:5173", "http://127.0.0.1"] {
+        for origin in
+            ["https://desk.example", "HTTPS://DESK.example", &own("localhost"), &own("127.0.0.1"), &own("[::1]")]
+        {
             let mut socket = Socket::open(world.address, &[("origin", origin)]).await.ok().unwrap();
             let mut params = connect(4);
             params["client"]["id"] = id.into();
@@ -255,10 +266,14 @@ async fn r34_nobody_is_local_behind_a_proxy_that_is_not_listed() {
 
 #[tokio::test]
 async fn r35_a_page_on_this_machine_guesses_ten_times() {
-    let world = World::new(says(&["hi"])).await;
-    let address = world.address;
+    let password =
+        Settings { secret: Secret::new(None, Some(TOKEN.to_owned())), ..settings(([127, 0, 0, 1], 0).into()) };
+    let store = std::sync::Arc::new(homard_store::MemoryStore::default());
+    let world = World::set(password, store, says(&["hi"]), homard_agent::Rules::default(), |gateway| gateway).await;
+    let (address, origin) = (world.address, format!("http://localhost:{}", world.address.port()));
+    let origin = &origin;
     let guess = |token: &'static str| async move {
-        let mut socket = Socket::open(address, &[("origin", "http://localhost:5173")]).await.ok().unwrap();
+        let mut socket = Socket::open(address, &[("origin", origin)]).await.ok().unwrap();
         let mut params = connect(4);
         params["auth"] = json!({"token": token});
         let mut answer = socket.ask("1", "connect", params).await;
@@ -268,9 +283,9 @@ async fn r35_a_page_on_this_machine_guesses_ten_times() {
     for _ in 0..1000 {
         codes.push(guess("guess").await.0);
     }
-    assert_eq!(codes.iter().filter(|code| **code == "AUTH_TOKEN_MISMATCH").count(), 10);
+    assert_eq!(codes.iter().filter(|code| **code == "AUTH_PASSWORD_MISMATCH").count(), 10);
     assert_eq!(codes[10..], vec![json!("AUTH_RATE_LIMITED"); 990]);
-    // Over HTTP it is the same door, and the right token is not looked at, either.
+    // Over HTTP it is the same door, and the right password is not looked at, either.
     let head = format!("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}");
     assert_eq!(http(world.address, &head).await.0, 429);
     // For five minutes, of which the tries took some.

@@ -148,10 +148,11 @@ async fn ready(process: &mut Child) -> Result<u16> {
         }
     };
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    let request = format!("GET /readyz HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n");
+    // Not /readyz, which says whether models and channels work, too: the gateway answers once unfinished runs are resumed.
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    ensure!(answer.starts_with("HTTP/1.1 200"), "it is not ready: {answer}");
+    ensure!(answer.starts_with("HTTP/1.1 200"), "it does not answer: {answer}");
     Ok(port)
 }

@@ -14,8 +14,11 @@ use serde_json::{Map, Value};
 
 pub use book::{Book, Error, Who};
 
-/// How many requests may wait in a channel.
-pub const PENDING: usize = 3;
+/// How many requests may wait in a channel. Beyond it a new one takes the place of the oldest.
+pub const PENDING: usize = 16;
+
+/// How long a request keeps its place although others want it, in milliseconds.
+const KEPT_MS: u64 = 2 * 60 * 1000;
 
 /// How long a request waits, in milliseconds.
 pub const TTL_MS: u64 = 60 * 60 * 1000;
@@ -70,6 +73,11 @@ impl Request {
     pub fn account(&self) -> &str {
         self.account_id.as_deref().unwrap_or(DEFAULT_ACCOUNT)
     }
+
+    /// How long ago they first asked, in milliseconds.
+    fn age_ms(&self, now: Timestamp) -> u64 {
+        u64::try_from(now.as_millisecond().saturating_sub(self.created_at.as_millisecond())).unwrap_or(0)
+    }
 }
 
 /// Times as JavaScript writes them.
@@ -93,7 +101,7 @@ pub enum Asked {
     New(String),
     /// They wait already, and were told.
     Waiting,
-    /// Too many wait; they are told nothing.
+    /// Too many have asked in the last minutes; they are told nothing.
     Full,
 }
 
@@ -117,7 +125,7 @@ impl Requests {
             }
             return Asked::Waiting;
         }
-        if self.requests.len() >= PENDING {
+        if self.requests.len() >= PENDING && !self.make_room(now) {
             return Asked::Full;
         }
         let mut codes = std::iter::repeat_with(draw).take(DRAWS).map(code);
@@ -143,10 +151,19 @@ impl Requests {
     }
 
     fn expire(&mut self, now: Timestamp) {
-        self.requests.retain(|request| {
-            let age = now.as_millisecond().saturating_sub(request.created_at.as_millisecond());
-            u64::try_from(age).unwrap_or(0) < TTL_MS
-        });
+        self.requests.retain(|request| request.age_ms(now) < TTL_MS);
+    }
+
+    /// Gives up the oldest request; `false` if that is too new.
+    fn make_room(&mut self, now: Timestamp) -> bool {
+        let oldest = (0..self.requests.len()).min_by_key(|at| self.requests[*at].created_at);
+        match oldest.filter(|at| self.requests[*at].age_ms(now) >= KEPT_MS) {
+            Some(at) => {
+                self.requests.remove(at);
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -239,15 +256,33 @@ mod tests {
     }
 
     #[test]
-    fn three_may_wait_and_no_two_with_the_same_code() {
+    fn l8_strangers_keep_nobody_from_a_code_for_long() {
         let mut requests = Requests::default();
-        let mut bytes = [0, 0, 1, 2].into_iter();
+        let mut byte = 0;
+        let mut ask = |id: &str, minutes| {
+            byte += 1;
+            requests.ask(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
+        };
+        for stranger in 0..PENDING {
+            assert!(matches!(ask(&format!("s{stranger}"), 0), Asked::New(_)));
+        }
+        // A code is kept for a while, so that a crowd does not take it away before it is approved.
+        assert_eq!(ask("owner", 1), Asked::Full);
+        assert!(matches!(ask("owner", 2), Asked::New(_)));
+        assert_eq!(ask("owner", 3), Asked::Waiting);
+        assert!((0..PENDING - 1).all(|stranger| matches!(ask(&format!("t{stranger}"), 3), Asked::New(_))));
+        assert_eq!(ask("one more", 3), Asked::Full);
+        assert_eq!(ask("owner", 3), Asked::Waiting);
+    }
+
+    #[test]
+    fn no_two_wait_with_the_same_code() {
+        let mut requests = Requests::default();
+        let mut bytes = [0, 0, 1].into_iter();
         let mut ask =
             |id: &str| requests.ask(&sender("default", id), Map::new(), at(0), || [bytes.next().unwrap_or(9); 8]);
         assert_eq!(ask("1"), Asked::New("AAAAAAAA".to_owned()));
         assert_eq!(ask("2"), Asked::New("BBBBBBBB".to_owned()));
-        assert_eq!(ask("3"), Asked::New("CCCCCCCC".to_owned()));
-        assert_eq!(ask("4"), Asked::Full);
         let stuck = Requests::default().ask(&sender("default", "1"), Map::new(), at(0), || [0; 8]);
         assert_eq!(stuck, Asked::New("AAAAAAAA".to_owned()));
     }

@@ -35,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) generation: Generation,
     /// What it may do.
     pub(crate) scopes: Scopes,
+    /// Whether it knows the secret; otherwise it has a token of its device.
+    has_secret: bool,
     /// Whether it wants to be told of tools.
     pub(crate) tool_events: bool,
     /// Whether it is lost if it hears that its message was accepted and what came of it in one breath.
@@ -73,6 +75,7 @@ impl Client {
             id: server.next_connection(),
             generation: session.generation,
             scopes: session.scopes,
+            has_secret: session.has_secret,
             tool_events: session.tool_events,
             needs_pause: session.generation == Generation::Three || session.params.client.id == TUI,
             outbox,
@@ -82,6 +85,12 @@ impl Client {
             reads: Mutex::default(),
             followers: server.projector.followers_count(),
         }
+    }
+
+    /// The scopes of the devices that it may manage: its own, or all if it knows the secret, with which it could ask for all.
+    /// OpenClaw's CLI shows the secret and asks for `operator.pairing` to remove a device.
+    pub(crate) fn manages(&self) -> Scopes {
+        if self.has_secret { Scopes::of(vec![Scope::Admin.name().to_owned()]) } else { self.scopes.clone() }
     }
 
     /// How much of the owner's authority the runs have that it asks for.

@@ -100,8 +100,10 @@ struct Known {
 pub(crate) struct Rotation<'a> {
     /// What the new one may do; without it, what the device may.
     pub(crate) scopes: Option<&'a [String]>,
-    /// What whoever asks may do.
+    /// What whoever asks may do: the new one may do no more.
     pub(crate) by: &'a Scopes,
+    /// The scopes of the devices that whoever asks may manage.
+    pub(crate) manages: &'a Scopes,
     /// What it is made of.
     pub(crate) unguessable: &'a str,
     pub(crate) now_ms: u64,
@@ -265,10 +267,11 @@ impl Devices {
         Ok(request.device_id)
     }
 
-    /// Forgets a device and its tokens, and ends its connections.
-    pub(crate) fn remove(&self, id: &str) -> Result<(), Error> {
+    /// Forgets a device and its tokens, and ends its connections. Nobody does that to a device that may do more than they.
+    pub(crate) fn remove(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
         let mut known = self.known();
-        known.paired.remove(id).ok_or(Error::NoDevice)?;
+        known.managed(id, manages)?;
+        known.paired.remove(id);
         known.end(id);
         self.write(&known);
         self.note(What::DeviceRemoved, id, &[]);
@@ -276,9 +279,9 @@ impl Devices {
     }
 
     /// Names a device.
-    pub(crate) fn rename(&self, id: &str, name: &str) -> Result<Value, Error> {
+    pub(crate) fn rename(&self, id: &str, name: &str, manages: &Scopes) -> Result<Value, Error> {
         let mut known = self.known();
-        let device = known.paired.get_mut(id).ok_or(Error::NoDevice)?;
+        let device = known.managed(id, manages)?;
         device.display_name = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
         let shown = shown(id, device);
         self.write(&known);
@@ -286,9 +289,9 @@ impl Devices {
     }
 
     /// Makes all tokens of a device worthless, and ends its connections.
-    pub(crate) fn revoke(&self, id: &str) -> Result<(), Error> {
+    pub(crate) fn revoke(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
         let mut known = self.known();
-        known.paired.get_mut(id).ok_or(Error::NoDevice)?.tokens.clear();
+        known.managed(id, manages)?.tokens.clear();
         known.end(id);
         self.write(&known);
         self.note(What::DeviceTokenRevoked, id, &[]);
@@ -298,7 +301,7 @@ impl Devices {
     /// A new token in the place of all others, worth no more than the device may and than whoever asks.
     pub(crate) fn rotate(&self, id: &str, new: Rotation<'_>) -> Result<(String, Vec<String>), Error> {
         let mut known = self.known();
-        let device = known.paired.get_mut(id).ok_or(Error::NoDevice)?;
+        let device = known.managed(id, new.manages)?;
         let wanted: Vec<String> = new.scopes.map_or_else(|| device.scopes.clone(), <[String]>::to_vec);
         if let Some(above) = wanted.iter().find(|scope| !device.scopes.contains(scope) || !new.by.hold(scope)) {
             return Err(Error::Above(above.clone()));
@@ -348,6 +351,15 @@ impl Devices {
 }
 
 impl Known {
+    /// A device whose scopes are all among those that somebody manages.
+    fn managed(&mut self, id: &str, manages: &Scopes) -> Result<&mut Device, Error> {
+        let device = self.paired.get_mut(id).ok_or(Error::NoDevice)?;
+        match device.scopes.iter().find(|scope| !manages.hold(scope)) {
+            Some(above) => Err(Error::Above(above.clone())),
+            None => Ok(device),
+        }
+    }
+
     fn end(&mut self, id: &str) {
         for (_, token) in self.live.iter().filter(|(device, _)| device == id) {
             token.cancel();

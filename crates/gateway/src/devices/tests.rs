@@ -95,14 +95,39 @@ fn r42_a_revoked_token_is_worth_nothing_and_its_connections_end() {
     devices.admit(&params("d1", &asked), &held(&asked), 1);
     let first = devices.issue("d1", "one", 1).unwrap();
     let (mine, other) = (devices.follow("d1"), devices.follow("d2"));
-    let new = Rotation { scopes: None, by: &held(&scopes(&["operator.admin"])), unguessable: "two", now_ms: 2 };
+    let admin = held(&scopes(&["operator.admin"]));
+    let new = Rotation { scopes: None, by: &admin, manages: &admin, unguessable: "two", now_ms: 2 };
     let (second, _) = devices.rotate("d1", new).unwrap();
     assert_eq!((devices.worth("d1", &first), devices.worth("d1", &second)), (None, Some(asked)));
     assert_eq!((mine.is_cancelled(), other.is_cancelled()), (true, false));
     let again = devices.follow("d1");
-    devices.revoke("d1").unwrap();
+    devices.revoke("d1", &held(&scopes(&["operator.admin"]))).unwrap();
     assert_eq!((devices.worth("d1", &second), again.is_cancelled()), (None, true));
-    assert_eq!(devices.remove("nobody"), Err(Error::NoDevice));
+    assert_eq!(devices.remove("nobody", &held(&scopes(&["operator.admin"]))), Err(Error::NoDevice));
+}
+
+#[test]
+fn l8_a_device_is_managed_by_who_holds_its_scopes() {
+    let place = Place::new("l8");
+    let devices = Devices::open(&place.0, homard_audit::Audit::default());
+    let (admin, pairing) = (scopes(&["operator.admin"]), scopes(&["operator.pairing"]));
+    devices.admit(&params("admin", &admin), &held(&admin), 1);
+    devices.admit(&params("pairing", &pairing), &held(&pairing), 1);
+    let token = devices.issue("admin", "one", 1).unwrap();
+    let above = Err(Error::Above("operator.admin".to_owned()));
+    for wanted in [None, Some(&[][..]), Some(&pairing[..])] {
+        let by = held(&pairing);
+        let rotation = Rotation { scopes: wanted, by: &by, manages: &by, unguessable: "two", now_ms: 2 };
+        assert_eq!(devices.rotate("admin", rotation).map(|_| ()), above);
+    }
+    assert_eq!(devices.revoke("admin", &held(&pairing)), above);
+    assert_eq!(devices.rename("admin", "mine", &held(&pairing)).map(|_| ()), above);
+    assert_eq!(devices.remove("admin", &held(&pairing)), above);
+    assert_eq!(devices.worth("admin", &token), Some(admin.clone()));
+    // Itself it may manage, and whoever has more may manage both.
+    devices.rename("pairing", "desk", &held(&pairing)).unwrap();
+    devices.remove("pairing", &held(&pairing)).unwrap();
+    devices.remove("admin", &held(&admin)).unwrap();
 }
 
 #[test]
@@ -151,7 +176,7 @@ proptest! {
         }
         devices.admit(&params("old", &device), &held(&device), 1);
         let before = devices.issue("old", "first", 1).unwrap();
-        let new = Rotation { scopes: Some(&asked), by: &caller, unguessable: "second", now_ms: 2 };
+        let new = Rotation { scopes: Some(&asked), by: &caller, manages: &caller, unguessable: "second", now_ms: 2 };
         match devices.rotate("old", new) {
             Ok((token, scopes)) => {
                 prop_assert!(scopes.iter().all(|scope| caller.hold(scope) && device.contains(scope)));

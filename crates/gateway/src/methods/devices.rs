@@ -43,7 +43,8 @@ pub(crate) async fn reject(mut call: Call) -> Result<Answer, ErrorShape> {
 pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
     let DeviceParams { device_id, .. } = call.params()?;
     let id = device_id.clone();
-    on_disk(&call, move |devices| devices.remove(&id)).await?;
+    let manages = call.client.manages();
+    on_disk(&call, move |devices| devices.remove(&id, &manages)).await?;
     Ok(json!({"ok": true, "deviceId": device_id}).into())
 }
 
@@ -52,7 +53,8 @@ pub(crate) async fn rename(mut call: Call) -> Result<Answer, ErrorShape> {
     let DeviceParams { device_id, label } = call.params()?;
     let missing = || ErrorShape::invalid("invalid device.pair.rename params: must have required property 'label'");
     let label = label.ok_or_else(missing)?;
-    let device = on_disk(&call, move |devices| devices.rename(&device_id, &label)).await?;
+    let manages = call.client.manages();
+    let device = on_disk(&call, move |devices| devices.rename(&device_id, &label, &manages)).await?;
     Ok(json!({"ok": true, "device": device}).into())
 }
 
@@ -62,9 +64,9 @@ pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
     only_operators(&role)?;
     let ambient = call.server.hub.ambient();
     let (now_ms, unguessable) = (ambient.now_ms(), format!("{}{}", ambient.nonce(), ambient.nonce()));
-    let (id, by) = (device_id.clone(), call.client.scopes.clone());
+    let (id, by, manages) = (device_id.clone(), call.client.scopes.clone(), call.client.manages());
     let (token, scopes) = on_disk(&call, move |devices| {
-        let new = Rotation { scopes: scopes.as_deref(), by: &by, unguessable: &unguessable, now_ms };
+        let new = Rotation { scopes: scopes.as_deref(), by: &by, manages: &manages, unguessable: &unguessable, now_ms };
         devices.rotate(&id, new)
     })
     .await?;
@@ -81,7 +83,8 @@ pub(crate) async fn revoke(mut call: Call) -> Result<Answer, ErrorShape> {
     let TokenParams { device_id, role, .. } = call.params()?;
     only_operators(&role)?;
     let id = device_id.clone();
-    on_disk(&call, move |devices| devices.revoke(&id)).await?;
+    let manages = call.client.manages();
+    on_disk(&call, move |devices| devices.revoke(&id, &manages)).await?;
     let now = call.server.hub.ambient().now_ms();
     Ok(json!({"deviceId": device_id, "role": role, "revokedAtMs": now}).into())
 }

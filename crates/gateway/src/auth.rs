@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -19,8 +19,14 @@ use tokio::time::Instant;
 const FAILURES: usize = 10;
 /// …in so short a time…
 const WINDOW: Duration = Duration::from_secs(60);
-/// …and no secret from there is looked at for so long.
+/// …and no secret from there that can be guessed is compared for so long.
 const LOCKOUT: Duration = Duration::from_secs(300);
+/// So many wrong secrets from all addresses in a [`WINDOW`]…
+const FAILURES_OF_ALL: usize = 1_000;
+/// …and only one secret that can be guessed is compared in this time.
+const PACE_OF_ALL: Duration = Duration::from_millis(250);
+/// How many characters a token has at least that nobody can guess, however often they try.
+pub(crate) const LONG_ENOUGH: usize = 16;
 /// How many addresses are watched at once; beyond it the record is started afresh.
 const ADDRESSES: usize = 4096;
 
@@ -55,7 +61,15 @@ impl Secret {
 
     /// Whether one of the texts is the secret. Takes the same time for every wrong text.
     fn is_among(&self, shown: &[&str]) -> bool {
-        let known = [&self.token, &self.password].into_iter().flatten();
+        Self::is_one_of([&self.token, &self.password].into_iter().flatten(), shown)
+    }
+
+    /// Whether one of the texts is the token, and that is too long to be guessed. A password is made by people, so it can be.
+    fn is_unguessable_among(&self, shown: &[&str]) -> bool {
+        Self::is_one_of(self.token.iter().filter(|token| token.chars().count() >= LONG_ENOUGH), shown)
+    }
+
+    fn is_one_of<'a>(known: impl Iterator<Item = &'a String>, shown: &[&str]) -> bool {
         let pairs = known.flat_map(|known| shown.iter().map(move |shown| (known, shown)));
         // Digests have one length, so not even the secret's length shows.
         let same = |known: &str, shown: &str| Sha256::digest(known).ct_eq(&Sha256::digest(shown));
@@ -184,8 +198,20 @@ fn code(kind: Kind, what: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Bouncer {
     secret: Secret,
-    wrong: Mutex<HashMap<IpAddr, Record>>,
+    wrong: Mutex<Failures>,
     audit: Audit,
+}
+
+/// Wrong secrets, by address and altogether.
+#[derive(Debug, Default)]
+struct Failures {
+    by_address: HashMap<IpAddr, Record>,
+    /// When the current window began.
+    since: Option<Instant>,
+    /// How many there were in it.
+    count: usize,
+    /// When the next secret is compared, once there were too many.
+    next: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -213,8 +239,8 @@ impl Bouncer {
 
     /// Whether a client knows the secret.
     ///
-    /// From an address that is locked out nothing is compared, the right secret neither: an answer would tell whoever
-    /// guesses there that a guess was right.
+    /// From an address that is locked out no secret is compared that can be guessed: an answer would tell whoever guesses
+    /// there that a guess was right. A long token cannot be guessed, so its owner is never locked out.
     pub(crate) fn check(&self, auth: &Auth, address: IpAddr, now: Instant) -> Result<(), Denied> {
         self.judge(auth, (address, now), || None::<()>).map(|_| ())
     }
@@ -224,8 +250,8 @@ impl Bouncer {
         self.secret.is_among(&text.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// Whether a client knows the secret, or else shows something that is as good: what that is worth. Every way in is
-    /// counted here, so none is a way around the lockout.
+    /// Whether a client knows the secret, or else shows something that is as good and cannot be guessed: what that is worth.
+    /// Every way in is counted here, so none is a way around the lockout.
     pub(crate) fn judge<T>(
         &self,
         auth: &Auth,
@@ -240,24 +266,22 @@ impl Bouncer {
             (true, None) if auth.bootstrap_token.is_some() => Denied::Mismatch(self.kind()),
             (true, None) => return Err(Denied::Missing(self.kind())),
         };
-        let address = household(address);
-        // Held until the answer is noted: of many guesses at once no more are compared than one after the other.
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wait) = wrong.get(&address).and_then(|record| record.lockout(now)) {
-            return Err(Denied::TooOften { wait });
-        }
-        if self.secret.is_among(&shown) {
+        if self.secret.is_unguessable_among(&shown) {
             return Ok(Proof::Secret);
         }
         if let Some(worth) = else_worth() {
             return Ok(Proof::Other(worth));
         }
-        if wrong.len() >= ADDRESSES && !wrong.contains_key(&address) {
-            wrong.clear();
+        let address = bucket(address);
+        // Held until the answer is noted: of many guesses at once no more are compared than one after the other.
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wait) = wrong.wait(address, now) {
+            return Err(Denied::TooOften { wait });
         }
-        let record = wrong.entry(address).or_default();
-        record.note(now);
-        let is_locked_out = record.lockout(now).is_some();
+        if self.secret.is_among(&shown) {
+            return Ok(Proof::Secret);
+        }
+        let is_locked_out = wrong.note(address, now);
         drop(wrong);
         let note = |what| self.audit.note(Fact::new(what).by(&address.to_string()).ended(denied.word()));
         note(What::AuthFailed);
@@ -276,6 +300,44 @@ pub(crate) fn household(address: IpAddr) -> IpAddr {
             Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
         }
         address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// The same, with all addresses of this machine as one: every program here can use each of them.
+fn bucket(address: IpAddr) -> IpAddr {
+    if address.to_canonical().is_loopback() { Ipv4Addr::LOCALHOST.into() } else { household(address) }
+}
+
+impl Failures {
+    /// How long somebody has to wait before a secret of theirs is compared, if they must.
+    fn wait(&mut self, address: IpAddr, now: Instant) -> Option<Duration> {
+        if let Some(wait) = self.by_address.get(&address).and_then(|record| record.lockout(now)) {
+            return Some(wait);
+        }
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {
+            (self.since, self.count, self.next) = (Some(now), 0, None);
+        }
+        if self.count < FAILURES_OF_ALL {
+            return None;
+        }
+        match self.next.filter(|next| *next > now) {
+            Some(next) => Some(next - now),
+            None => {
+                self.next = Some(now + PACE_OF_ALL);
+                None
+            }
+        }
+    }
+
+    /// Notes a wrong secret; returns whether its address is locked out from now on.
+    fn note(&mut self, address: IpAddr, now: Instant) -> bool {
+        self.count += 1;
+        if self.by_address.len() >= ADDRESSES && !self.by_address.contains_key(&address) {
+            self.by_address.clear();
+        }
+        let record = self.by_address.entry(address).or_default();
+        record.note(now);
+        record.lockout(now).is_some()
     }
 }
 
@@ -300,8 +362,6 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -355,9 +415,9 @@ mod tests {
         let locked = Err(Denied::TooOften { wait: Duration::from_secs(290) });
         assert_eq!(bouncer.check(&wrong, HOME, now), locked);
         assert_eq!(bouncer.check(&wrong, Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), now), locked);
-        // R35: not even the right one is compared.
+        // R35: a secret that can be guessed is not even compared.
         assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, now), locked);
-        let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
         assert_eq!(bouncer.check(&wrong, elsewhere, now), Err(Denied::Mismatch(Kind::Token)));
         assert_eq!(bouncer.check(&shows(Some("s"), None), elsewhere, now), Ok(()));
         let later = now + LOCKOUT;
@@ -405,11 +465,61 @@ mod tests {
             let judged = |auth: &Auth| bouncer.judge(auth, (HOME, now), || None::<()>);
             let evaluated = (0..100).filter(|_| !matches!(judged(&guess), Err(Denied::TooOften { .. }))).count();
             assert_eq!(evaluated, FAILURES, "{guess:?}");
-            // From here on nothing is looked at, a good token of a device neither.
+            // From here on no secret is compared that can be guessed. A token of a device cannot.
             let right = Auth { token: Some("s".to_owned()), ..Auth::default() };
-            let locked = bouncer.judge(&right, (HOME, now), || Some(()));
+            let locked = bouncer.judge(&right, (HOME, now), || None::<()>);
             assert!(matches!(locked, Err(Denied::TooOften { .. })), "{locked:?}");
+            assert_eq!(bouncer.judge(&right, (HOME, now), || Some(())), Ok(Proof::Other(())));
         }
+    }
+
+    #[tokio::test]
+    async fn m7_guesses_of_others_never_lock_the_right_token_out() {
+        let token = "0123456789abcdef0123456789abcdef";
+        let bouncer = bouncer(Some(token), Some("password"));
+        let now = Instant::now();
+        let guesses: Vec<_> = (0..50).map(|_| bouncer.check(&shows(Some("guess"), None), HOME, now)).collect();
+        assert_eq!(guesses.iter().filter(|guess| **guess == Err(Denied::Mismatch(Kind::Token))).count(), FAILURES);
+        assert!(matches!(guesses[49], Err(Denied::TooOften { .. })));
+        assert_eq!(bouncer.check(&shows(Some(token), None), HOME, now), Ok(()));
+        assert_eq!(bouncer.check(&shows(None, Some(token)), HOME, now), Ok(()));
+        // A password is made by people, and people can guess it.
+        assert!(matches!(bouncer.check(&shows(None, Some("password")), HOME, now), Err(Denied::TooOften { .. })));
+    }
+
+    #[tokio::test]
+    async fn m7_all_addresses_of_this_machine_are_one_bucket() {
+        let bouncer = bouncer(None, Some("s"));
+        let now = Instant::now();
+        let addresses = (0..700_u16).map(|at| IpAddr::from([127, (at >> 8) as u8, at as u8, 2]));
+        let addresses = addresses.chain(["::1".parse().unwrap(), "::ffff:127.0.0.9".parse().unwrap()]);
+        let compared = addresses.filter(|address| {
+            bouncer.check(&shows(Some("guess"), None), *address, now) == Err(Denied::Mismatch(Kind::Password))
+        });
+        assert_eq!(compared.count(), FAILURES);
+    }
+
+    #[tokio::test]
+    async fn m7_guesses_of_all_addresses_are_slowed_together() {
+        let bouncer = bouncer(None, Some("s"));
+        let start = Instant::now();
+        let tried = |at: u32, now: Instant| {
+            let [_, a, b, c] = at.to_be_bytes();
+            bouncer.check(&shows(Some("guess"), None), IpAddr::from([10, a, b, c]), now)
+        };
+        let compared = |attempts: std::ops::Range<u32>, now: Instant| {
+            attempts.filter(|at| tried(*at, now) == Err(Denied::Mismatch(Kind::Password))).count()
+        };
+        assert_eq!(compared(0..1_000, start), 1_000);
+        // From here on one comparison every quarter of a second.
+        assert_eq!(compared(1_000..2_000, start), 1);
+        assert_eq!(compared(2_000..3_000, start + Duration::from_millis(249)), 0);
+        assert_eq!(compared(3_000..4_000, start + Duration::from_millis(250)), 1);
+        assert_eq!(
+            tried(5_000, start + Duration::from_millis(300)),
+            Err(Denied::TooOften { wait: Duration::from_millis(200) })
+        );
+        assert_eq!(compared(6_000..6_100, start + WINDOW), 100);
     }
 
     #[tokio::test]

@@ -290,6 +290,7 @@ async fn greet(
         address: visitor.knock.address,
         caller: visitor.knock.caller,
         is_direct: visitor.knock.is_direct,
+        used: &server.used_signatures,
     };
     let session = handshake::judge(params, facts, &server.bouncer, &server.devices).map_err(&refuse)?;
     let token = recognise(server, &session, facts).await.map_err(&refuse)?;

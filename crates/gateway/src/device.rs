@@ -1,6 +1,10 @@
 //! A device's signed identity: an Ed25519 key that signs what it asks for and the nonce that it was given.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -60,6 +64,9 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) generation: Generation,
 }
 
+/// How many signatures without a nonce are remembered.
+const REMEMBERED: usize = 1_024;
+
 /// How far a signature's time may be from ours.
 fn skew(generation: Generation) -> Duration {
     match generation {
@@ -87,6 +94,26 @@ pub(crate) fn check(params: &ConnectParams, device: &Device, facts: Circumstance
     let signature = BASE64_URL_SAFE_NO_PAD.decode(&device.signature).unwrap_or_default();
     let is_good = signable(params, device).iter().any(|text| is_signed(&key, text.as_bytes(), &signature));
     if is_good { Ok(()) } else { Err(Fault::Signature) }
+}
+
+/// Signatures without a nonce that were accepted, until they expire. Each of them counts once.
+#[derive(Debug, Default)]
+pub(crate) struct UsedSignatures(Mutex<HashMap<String, u64>>);
+
+impl UsedSignatures {
+    /// Takes note of a signature. One that was used before is refused, and so is every one while too many are remembered:
+    /// a client that signs its nonce needs no memory.
+    pub(crate) fn note(&self, device: &Device, now_ms: u64) -> Result<(), Fault> {
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.retain(|_, expires| *expires >= now_ms);
+        if used.len() >= REMEMBERED || used.contains_key(&device.signature) {
+            return Err(Fault::NonceRequired);
+        }
+        // Only protocol 3 has signatures without a nonce.
+        let valid = u64::try_from(skew(Generation::Three).as_millis()).unwrap_or(u64::MAX);
+        used.insert(device.signature.clone(), device.signed_at.saturating_add(valid));
+        Ok(())
+    }
 }
 
 fn read_key(bytes: &[u8]) -> Option<VerifyingKey> {
@@ -248,6 +275,22 @@ mod tests {
         assert_eq!(judged(&params, facts()), Ok(()));
         params.device.as_mut().unwrap().nonce = None;
         assert_eq!(judged(&params, facts()), Err(Fault::Signature));
+    }
+
+    #[test]
+    fn l6_used_signatures_are_remembered_until_they_expire_and_not_without_bound() {
+        let used = UsedSignatures::default();
+        let device = params("v1").device.unwrap();
+        assert_eq!(used.note(&device, SIGNED_AT - 600_000), Ok(()));
+        for now in [SIGNED_AT, SIGNED_AT + 600_000] {
+            assert_eq!(used.note(&device, now), Err(Fault::NonceRequired));
+        }
+        // By then it has expired.
+        assert_eq!(used.note(&device, SIGNED_AT + 600_001), Ok(()));
+        let other = |at: usize| Device { signature: at.to_string(), ..device.clone() };
+        let taken = (0..2 * REMEMBERED).filter(|at| used.note(&other(*at), SIGNED_AT).is_ok()).count();
+        assert_eq!(taken, REMEMBERED - 1);
+        assert_eq!(used.note(&other(0), SIGNED_AT + 600_001), Ok(()));
     }
 
     fn bytes(hex: &Value) -> Vec<u8> {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::{
     admit::Caller,
     auth::{Bouncer, Proof},
-    device::{self, Circumstances},
+    device::{self, Circumstances, UsedSignatures},
     devices::Devices,
     outbox::Farewell,
     scope::Scopes,
@@ -36,6 +36,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) caller: Caller,
     /// Whether it is on this machine, with nobody in between.
     pub(crate) is_direct: bool,
+    /// Signatures that count no more.
+    pub(crate) used: &'a UsedSignatures,
 }
 
 /// A connection that may stay.
@@ -98,6 +100,10 @@ pub(crate) fn judge(
         [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.worth(id, token))
     };
     let proof = bouncer.judge(&auth, (facts.address, facts.now), worth).map_err(|denied| denied.error(generation))?;
+    // Only now: whoever is refused cannot use the signature up, or fill the memory.
+    if let Some(device) = params.device.as_ref().filter(|device| device.nonce.is_none()) {
+        facts.used.note(device, facts.now_ms).map_err(|fault| fault.error(generation))?;
+    }
     let asked = Scopes::granted(generation, params.scopes.as_deref());
     let (has_secret, scopes) = match proof {
         Proof::Secret => (true, asked),
@@ -206,6 +212,7 @@ mod tests {
             address: Ipv4Addr::LOCALHOST.into(),
             caller,
             is_direct: true,
+            used: &UsedSignatures::default(),
         };
         let devices = Devices::open(std::path::Path::new("/nonexistent"), homard_audit::Audit::default());
         judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)), &devices)

@@ -25,9 +25,10 @@ use tokio_util::{
 use crate::{
     added::Method,
     admit::{Afar, Rules},
-    auth::{Bouncer, Secret},
+    auth::{Bouncer, LONG_ENOUGH, Secret},
     changes,
     control_ui::ControlUi,
+    device::UsedSignatures,
     devices::Devices,
     foreign::Foreign,
     http,
@@ -54,9 +55,6 @@ const BACKLOG: u32 = 1024;
 
 /// How long connections may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
-
-/// How long a token must be at least that other machines may try.
-const LONG_ENOUGH: usize = 16;
 
 /// What a gateway needs to know.
 #[derive(Debug, Clone)]
@@ -335,6 +333,7 @@ impl Gateway {
             projector,
             bouncer: Bouncer::new(self.settings.secret).noting(audit.clone()),
             devices: Arc::new(Devices::open(&self.settings.state_dir, audit.clone())),
+            used_signatures: UsedSignatures::default(),
             rules,
             lobby: Lobby::default(),
             state_dir: self.settings.state_dir,
@@ -389,6 +388,8 @@ pub(crate) struct Server {
     pub(crate) bouncer: Bouncer,
     /// Devices that belong to the owner.
     pub(crate) devices: Arc<Devices>,
+    /// Signatures of devices that count no more.
+    pub(crate) used_signatures: UsedSignatures,
     pub(crate) rules: Rules,
     /// Where strangers wait.
     pub(crate) lobby: Lobby,

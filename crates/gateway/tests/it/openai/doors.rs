@@ -22,7 +22,9 @@ async fn whoever_does_not_know_the_secret_is_told_nothing() {
     for _ in 0..10 {
         assert_eq!(bare(&world, "GET /v1/models", &[("Authorization", "Bearer guess")], "").await, denied);
     }
-    let locked = send(world.address, "GET /v1/models", &[("Authorization", &bearer())], "").await;
+    let right = send(world.address, "GET /v1/models", &[("Authorization", &bearer())], "").await;
+    assert_eq!(right.status, 200);
+    let locked = send(world.address, "GET /v1/models", &[("Authorization", "Bearer guess")], "").await;
     assert_eq!((locked.status, locked.header("retry-after").is_some()), (429, true));
     let error = &locked.json()["error"];
     assert_eq!(error["type"], "rate_limited");

@@ -133,16 +133,13 @@ async fn write(
         writes.iter_mut().filter(|write| write.then.is_void()).for_each(|write| write.records.clear());
         let sizes: Vec<_> = writes.iter().map(|write| write.records.len()).collect();
         let records: Vec<_> = writes.iter_mut().flat_map(|write| std::mem::take(&mut write.records)).collect();
-        let stored = if records.is_empty() {
-            Ok(Vec::new())
-        } else {
-            let stored = store.commit(&fence, records).await;
-            let is_full = |verdict: &Verdict| matches!(verdict, Verdict::Full(_));
-            failed.store(stored.as_ref().map_or(true, |verdicts| verdicts.iter().any(is_full)), Ordering::Release);
-            stored
-        };
+        let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
         if let Err(error) = &stored {
             tracing::error!(%error, "could not store");
+        }
+        if sizes.iter().any(|size| *size > 0) {
+            let is_full = |verdict: &Verdict| matches!(verdict, Verdict::Full(_));
+            failed.store(stored.as_ref().map_or(true, |verdicts| verdicts.iter().any(is_full)), Ordering::Release);
         }
         let mut verdicts = stored.map(Vec::into_iter);
         for (write, size) in writes.into_iter().zip(sizes) {

@@ -12,9 +12,8 @@ use axum::http::{
     uri::Authority,
 };
 
-/// Headers by which a proxy says that the peer is not the client, besides all that begin with [`FORWARDED_BY`].
-const PROXY_HEADERS: [&str; 10] = [
-    "forwarded",
+/// Headers by which a proxy says that the peer is not the client, besides all with [`FORWARDED`] in their names.
+const PROXY_HEADERS: [&str; 9] = [
     "via",
     "x-real-ip",
     "x-client-ip",
@@ -26,8 +25,8 @@ const PROXY_HEADERS: [&str; 10] = [
     "fly-client-ip",
 ];
 
-/// How the names of most headers of proxies begin.
-const FORWARDED_BY: &str = "x-forwarded";
+/// What is in the names of most headers of proxies.
+const FORWARDED: &str = "forwarded";
 
 /// What a request is judged by.
 #[derive(Debug)]
@@ -135,7 +134,7 @@ pub(crate) fn check(headers: &HeaderMap, ends: Ends, rules: &Rules) -> Result<Kn
 }
 
 fn is_of_proxy(name: &str) -> bool {
-    PROXY_HEADERS.contains(&name) || name.starts_with(FORWARDED_BY)
+    PROXY_HEADERS.contains(&name) || name.contains(FORWARDED)
 }
 
 /// Whether a page from elsewhere asks in a way of which browsers do not tell the origin. To follow a link is fine.
@@ -460,6 +459,7 @@ mod tests {
             "x-forwarded-proto",
             "x-forwarded-port",
             "x-forwarded",
+            "x-original-forwarded-for",
             "x-real-ip",
             "x-client-ip",
             "x-cluster-client-ip",

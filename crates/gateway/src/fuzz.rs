@@ -99,8 +99,7 @@ fn r50_fuzz_frame() {
             Inbound::Malformed(response) => assert!(response.error.is_some() && !response.ok, "seed {seed}"),
             Inbound::NotJson(response) => {
                 assert!(response.error.is_some() && !response.ok, "seed {seed}");
-                // What is JSON is refused for its depth, or for a key that is there twice.
-                let is_json = homard_proto::json::from_slice(&bytes).is_ok();
+                let is_json = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
                 let brackets = bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
                 assert!(!is_json || brackets > MAX_DEPTH, "seed {seed}");
             }

@@ -99,9 +99,9 @@ pub const MAX_DEPTH: usize = 64;
 pub enum Inbound {
     /// A question.
     Request(Request),
-    /// JSON, but not a request. The response is the error to send.
+    /// JSON, but not a request, or with a key that is there twice. The response is the error to send.
     Malformed(Response),
-    /// Not JSON, nested too deep, or with a key that is there twice. The response is the error to send.
+    /// Not JSON, or nested too deep to be read. The response is the error to send.
     NotJson(Response),
 }
 
@@ -127,6 +127,10 @@ pub fn read(bytes: &[u8]) -> Inbound {
     }
     let value = match json::from_slice(bytes) {
         Ok(value) => value,
+        // JSON, but with a key that is there twice.
+        Err(error) if error.is_data() => {
+            return Inbound::Malformed(invalid(request_id::find(bytes), &error.to_string()));
+        }
         Err(error) => return refuse(format!("not valid JSON: {error}")),
     };
     let problems = REQUEST.check(&value);
@@ -231,9 +235,9 @@ mod tests {
             (r#"{"type":"req","id":"b","method":"m","params":{"a":[{"k":1,"x":{},"k":1}]}}"#, "b", "k"),
             (r#"{"type":"req","id":"c","method":"m","params":{"\u006bey":1,"key":2}}"#, "c", "key"),
         ] {
-            let Inbound::NotJson(response) = read(text.as_bytes()) else { panic!("{text}") };
+            let Inbound::Malformed(response) = read(text.as_bytes()) else { panic!("{text}") };
             let message = response.error.unwrap().message;
-            let start = format!("invalid request frame: not valid JSON: the key \"{key}\" is there twice at line 1 ");
+            let start = format!("invalid request frame: the key \"{key}\" is there twice at line 1 ");
             assert!(response.id == id && message.starts_with(&start), "{message}");
         }
         let all = r#"{"type":"req","id":"d","method":"m","params":{"n":[1,-2,3.5,1e300,18446744073709551615,true,null,"k"],"k":{"k":{}}}}"#;

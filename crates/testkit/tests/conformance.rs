@@ -31,7 +31,7 @@ fn wanted() -> Vec<String> {
     let requirements = (1..=13).chain([15, 84]).map(|number| format!("R{number}"));
     let attacks = (13..=23).chain([28, 31]).map(|number| format!("A{number}"));
     let guards = (51..=67).chain([71, 72, 79]).map(|number| format!("R{number}"));
-    let edge = (21..=25).chain(31..=43).chain([49, 50]).map(|number| format!("R{number}"));
+    let edge = (21..=25).chain(31..=43).chain([49, 50, 77]).map(|number| format!("R{number}"));
     cases.chain(pitfalls).chain(requirements).chain(attacks).chain(guards).chain(edge).collect()
 }
 

@@ -41,11 +41,13 @@ pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, H
 
 /// The scope that a command needs.
 fn needs(command: &Command) -> Scope {
-    match command {
+    if matches!(command, Command::Approve(_)) {
         // A yes to a command is worth more than a message.
-        Command::Approve(_) => Scope::Approvals,
-        command if command.needs_admin() => Scope::Admin,
-        _ => Scope::Write,
+        Scope::Approvals
+    } else if command.needs_admin() {
+        Scope::Admin
+    } else {
+        Scope::Write
     }
 }
 

@@ -250,7 +250,7 @@ fn m2_messages_of_different_rights_are_never_one_turn() {
         [(Sender::Owner, Sender::Operator), (Sender::Operator, Sender::Owner), (Sender::Owner, Sender::Other)]
     {
         let by_sender = |text: &str, sender, settings| Note { sender, ..note(text, settings).on(slack("1")) };
-        let pair = |settings: Settings| [by_sender("a", one, settings.clone()), by_sender("b", other, settings)];
+        let pair = |settings: Settings| [by_sender("a", one, settings), by_sender("b", other, settings)];
         let [a, b] = pair(by(Mode::Collect));
         assert_eq!(drain(&mut left([a.clone(), b.clone()])), [a, b].map(alone));
         // Nor are they summed up together when there is no room for them.

@@ -262,3 +262,21 @@ async fn m8_the_repository_around_a_workspace_can_be_read() {
         }
     }
 }
+
+#[tokio::test]
+async fn m8_a_workspace_behind_a_link_can_be_used_by_its_name() {
+    for (way, bench) in benches("workspace", |home, settings| {
+        settings.sandbox.extra_read = vec![home.join("projects"), home.join("projects/one")];
+    }) {
+        let elsewhere = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        put(&elsewhere.path().join("one/a"), "a");
+        put(&elsewhere.path().join("two/b"), "b");
+        let home = bench.outside().canonicalize().unwrap();
+        symlink(elsewhere.path(), home.join("projects")).unwrap();
+        let mut cx = bench.cx(homard_proto::AgentId::main().main_session());
+        cx.workdir = home.join("projects/one");
+        let command = "cat a ~/projects/one/a ~/projects/two/b && echo c > ~/projects/one/c && cat c";
+        let result = bench.tool("exec").call(cx, json!({"command": command})).await;
+        assert_eq!(said(&result), ("aabc", false), "{way}");
+    }
+}

@@ -86,11 +86,21 @@ async fn offer(
     };
     let limits = &profile.setting.limits;
     let mut left = limits.total;
-    let reader = &profile.setting.reader;
+    let (reader, known) = (profile.setting.reader.clone(), files.clone());
+    let allowed = tokio::task::spawn_blocking(move || {
+        let is_allowed = |file: &BootstrapFile| known.contains(file) || may_load(&reader, file);
+        wanted.into_iter().filter(is_allowed).collect::<Vec<_>>()
+    });
+    let wanted = match allowed.await {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            tracing::error!(%key, %error, "the files of hooks could not be checked; the run continues without them");
+            return pages;
+        }
+    };
     let page = |file: BootstrapFile| match files.iter().position(|known| *known == file) {
-        Some(place) => Some(pages[place].clone()),
-        None if may_load(reader, &file) => Some(page_of(file.name, file.path, file.content.as_deref(), limits)),
-        None => None,
+        Some(place) => pages[place].clone(),
+        None => page_of(file.name, file.path, file.content.as_deref(), limits),
     };
     // What a hook adds does not get more room than all files have together.
     let has_room = |page: &Page| {
@@ -98,7 +108,7 @@ async fn offer(
         left = left.saturating_sub(page.chars);
         had > 0
     };
-    wanted.into_iter().filter_map(page).take_while(has_room).collect()
+    wanted.into_iter().map(page).take_while(has_room).collect()
 }
 
 /// Whether a file that a hook adds may go into the prompt: not if a running command may have made it.

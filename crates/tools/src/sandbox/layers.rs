@@ -189,8 +189,9 @@ impl Layers {
             self.names.insert(name.to_owned(), None);
         } else if let Ok(target) = path.read_link() {
             self.names.insert(name.to_owned(), Some(target));
+            // What it leads to would steer in its place.
             let real = path.canonicalize().ok().filter(|real| real.starts_with(workspace) && real != workspace);
-            if let Some(real) = real.filter(|real| !workspace.starts_with(real) && !self.hides(workspace, real)) {
+            if let Some(real) = real.filter(|real| !self.hides(workspace, real)) {
                 self.all.push((real, Layer::Readable));
             }
         } else if !self.hides(workspace, &path) {
@@ -248,9 +249,11 @@ fn links<'a>(
     let named = opened.map(in_home).chain(view.visible.iter().cloned()).filter(|path| !goes_up(path));
     let mut all: Vec<_> = named.filter_map(|path| Some((path.canonicalize().ok()?, path))).collect();
     all.retain(|(target, path)| target != path && path.starts_with(&view.home));
+    let mut all: Vec<_> = all.into_iter().map(|(target, path)| (path, target)).collect();
+    // Below a link nothing has to be linked, and nothing can be.
     all.sort();
-    all.dedup();
-    all.into_iter().map(|(target, path)| (path, target)).collect()
+    all.dedup_by(|(path, _), (before, _)| path.starts_with(before));
+    all
 }
 
 /// The sockets with a path that somebody on this machine has opened, and that are there.

@@ -39,7 +39,7 @@ use crate::{
     Background, Error, FileAccess, OnExit, failure,
     job::{Job, Order, Outcome},
     parse,
-    process::{Process, Wiring},
+    process::{Input, Process, Wiring},
     sandbox::{self, Confined, Mode, Place, SandboxPolicy, Tier},
     variables,
 };
@@ -49,6 +49,9 @@ const NEWS: Duration = Duration::from_millis(100);
 
 /// How many bytes of the newest output a piece of news carries.
 const NEWS_BYTES: usize = 2000;
+
+/// How often it is tried to make the sandbox of a command.
+const TRIES: usize = 4;
 
 /// How commands are run.
 #[derive(Clone)]
@@ -219,7 +222,34 @@ impl Exec {
 
     /// Starts these words, and nothing else. `seen` is where they must run, if somebody was asked.
     async fn start(&self, plan: &Plan, words: Vec<String>, seen: Option<&FolderSeen>) -> Result<Arc<Job>, Error> {
-        let confined = self.confine(plan, words, seen.cloned()).await;
+        let mut tries = TRIES;
+        let (process, input) = loop {
+            let (mut process, input) = self.spawn(plan, &words, seen).await?;
+            tries -= 1;
+            // What a sandbox hides can disappear while it is made. The next one does not look for it.
+            if process.has_begun().await || tries == 0 {
+                break (process, input);
+            }
+        };
+        let order = Order {
+            command: plan.arguments.command.clone(),
+            cwd: plan.cwd(),
+            limit: plan.limit,
+            ambient: self.settings.ambient.clone(),
+            on_end: (self.settings.audit.clone(), plan.fact(What::ExecEnded)),
+        };
+        self.note(plan, What::ExecStarted, "started");
+        Ok(Job::watch(process, input, order))
+    }
+
+    /// Starts a process that becomes the command.
+    async fn spawn(
+        &self,
+        plan: &Plan,
+        words: &[String],
+        seen: Option<&FolderSeen>,
+    ) -> Result<(Process, Option<Input>), Error> {
+        let confined = self.confine(plan, words.to_vec(), seen.cloned()).await;
         let mut confined = confined.inspect_err(|error| {
             if matches!(error, Error::NoSandbox { .. }) {
                 self.note(plan, What::PolicyDenied, "sandbox");
@@ -232,17 +262,7 @@ impl Exec {
             command.env("TMPDIR", temporary);
         }
         command.envs(plan.env.iter().cloned());
-        let (process, input) =
-            Process::start(confined, plan.wiring).map_err(|source| Error::Start { shell: shell(), source })?;
-        let order = Order {
-            command: plan.arguments.command.clone(),
-            cwd: plan.cwd(),
-            limit: plan.limit,
-            ambient: self.settings.ambient.clone(),
-            on_end: (self.settings.audit.clone(), plan.fact(What::ExecEnded)),
-        };
-        self.note(plan, What::ExecStarted, "started");
-        Ok(Job::watch(process, input, order))
+        Process::start(confined, plan.wiring).map_err(|source| Error::Start { shell: shell(), source })
     }
 
     fn note(&self, plan: &Plan, what: What, outcome: &str) {
@@ -267,7 +287,9 @@ impl Exec {
             let helper = helper.as_deref();
             let confined = match (&tier, helper) {
                 (None, _) => Ok(sandbox::unconfined(&words, &place)),
-                (Some(Tier::A { bwrap }), _) => sandbox::in_namespace(bwrap, helper, what, held),
+                (Some(Tier::A { bwrap, has_sizes }), _) => {
+                    sandbox::in_namespace((bwrap, *has_sizes), helper, what, held)
+                }
                 (Some(Tier::B { .. }), Some(helper)) => sandbox::by_itself(helper, what, held),
                 (Some(Tier::B { why } | Tier::C { why }), _) => return Err(Error::NoSandbox { why: why.clone() }),
             };

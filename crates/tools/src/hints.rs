@@ -2,7 +2,7 @@
 
 use rustix::process::geteuid;
 
-use crate::sandbox::Wrapper;
+use crate::sandbox::{ResourceLimits, Wrapper};
 
 /// What programs say when they change what lies under a mount.
 const READ_ONLY: [&str; 2] = ["Read-only file system", "Device or resource busy"];
@@ -13,8 +13,29 @@ const DENIED: &str = "Permission denied";
 /// The exit code of a shell that could not start a program.
 const NOT_EXECUTABLE: i32 = 126;
 
+/// What programs say that got no more memory.
+const NO_MEMORY: [&str; 3] = ["Cannot allocate memory", "MemoryError", "memory allocation of"];
+
+/// What shells and programs say that could not start another one.
+const NO_PROCESS: [&str; 2] = ["fork: Resource temporarily unavailable", "fork: retry"];
+
+/// What programs say of a file that became too large.
+const FILE_TOO_LARGE: [&str; 2] = ["File too large", "File size limit exceeded"];
+
+/// The exit code of one that was killed for it.
+const KILLED_BY_XFSZ: i32 = 128 + libc::SIGXFSZ;
+
+/// What programs say of a full disk.
+const DISK_FULL: &str = "No space left on device";
+
+const MIB: u64 = 1024 * 1024;
+
 /// Sentences for a model about a command that ran in a sandbox.
-pub(crate) fn hints(output: &str, exit_code: Option<i32>, wrapper: Wrapper) -> Vec<String> {
+pub(crate) fn hints(
+    output: &str,
+    exit_code: Option<i32>,
+    (wrapper, limits): (Wrapper, Option<&ResourceLimits>),
+) -> Vec<String> {
     let mut hints = Vec::new();
     if READ_ONLY.iter().any(|words| output.contains(words)) {
         hints.push(
@@ -31,5 +52,27 @@ pub(crate) fn hints(output: &str, exit_code: Option<i32>, wrapper: Wrapper) -> V
              script with its interpreter]"
         });
     }
-    hints.into_iter().map(ToOwned::to_owned).collect()
+    let reached = limits.into_iter().flat_map(|limits| reached(output, exit_code, limits));
+    hints.into_iter().map(ToOwned::to_owned).chain(reached).collect()
+}
+
+/// Limits that a command may have reached.
+fn reached(output: &str, exit_code: Option<i32>, limits: &ResourceLimits) -> Vec<String> {
+    let says = |words: &[&str]| words.iter().any(|words| output.contains(words));
+    let is_too_large = exit_code == Some(KILLED_BY_XFSZ) || says(&FILE_TOO_LARGE);
+    let memory = limits
+        .memory
+        .filter(|_| says(&NO_MEMORY))
+        .map(|bytes| format!("[A command may use {} MiB of memory at most: tools.exec.limits.memoryMb]", bytes / MIB));
+    let processes = limits.processes.filter(|_| says(&NO_PROCESS)).map(|count| {
+        format!("[A command may start {count} processes and threads at most: tools.exec.limits.processes]")
+    });
+    let file = limits
+        .file
+        .filter(|_| is_too_large)
+        .map(|bytes| format!("[A command may write files of {} MiB at most: tools.exec.limits.fileMb]", bytes / MIB));
+    let temporary = limits.temporary.filter(|_| says(&[DISK_FULL])).map(|bytes| {
+        format!("[A temporary directory of a command holds {} MiB at most: tools.exec.limits.tmpMb]", bytes / MIB)
+    });
+    [memory, processes, file, temporary].into_iter().flatten().collect()
 }

@@ -64,7 +64,7 @@ struct Written {
 pub(crate) struct Outcome {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
-    /// `timeout` or `cancel` if we ended it.
+    /// `timeout`, `cancel` or `limit` if we ended it.
     pub(crate) stopped: Option<&'static str>,
     /// What went wrong, as a sentence without its full stop; nothing if it did what it was asked.
     pub(crate) trouble: Option<String>,
@@ -221,7 +221,8 @@ impl Job {
     /// What a sandbox has to say of a command that is over.
     fn notes(&self, finished: &Finished, exit_code: Option<i32>) -> Vec<String> {
         let Some(notes) = &finished.notes else { return Vec::new() };
-        let mut all = hints(&self.text().0, exit_code, finished.wrapper);
+        let limits = finished.usage.as_ref().map(|usage| &usage.limits);
+        let mut all = hints(&self.text().0, exit_code, (finished.wrapper, limits));
         all.extend(notes.iter().cloned());
         all
     }
@@ -248,6 +249,10 @@ impl Job {
             End::Cancelled => {
                 stopped = Some("cancel");
                 Some("Command was stopped, because the run was".to_owned())
+            }
+            End::Exceeded(exceeded) => {
+                stopped = Some("limit");
+                Some(exceeded.trouble())
             }
             End::Lost(error) => Some(format!("Command was stopped, because it could not be watched: {error}")),
         };

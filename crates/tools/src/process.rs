@@ -7,18 +7,18 @@ use std::{
     time::Duration,
 };
 
-use rustix::{fs::fstat, process::Pid};
+use rustix::{fs::fstat, io::Errno, process::Pid};
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::{Receiver, Sender},
     process::Child,
     task::spawn_blocking,
-    time::{sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    sandbox::{Confined, Keep, Wrapper},
+    sandbox::{Confined, Exceeded, Keep, Usage, Wrapper},
     terminal::Terminal,
     tree::{MARK, Tree},
 };
@@ -28,6 +28,12 @@ const DRAIN: Duration = Duration::from_millis(100);
 
 /// How long a killed command may take to be gone.
 const REAP: Duration = Duration::from_secs(1);
+
+/// How long a sandbox may take to be made. After that, the command is taken for one that has begun.
+const BEGIN: Duration = Duration::from_secs(20);
+
+/// How often it is looked how much of the machine a command uses.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What a command is connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +59,7 @@ pub(crate) struct Input {
 pub(crate) struct Process {
     child: Child,
     output: Receiver,
+    begun: Option<Receiver>,
     tree: Tree,
     /// After all else: it goes when nothing is left that needs it.
     keep: Keep,
@@ -67,6 +74,8 @@ pub(crate) enum End {
     TimedOut,
     /// It was not wanted any more.
     Cancelled,
+    /// It used too much of the machine.
+    Exceeded(Exceeded),
     /// The system would not say.
     Lost(io::Error),
 }
@@ -81,12 +90,14 @@ pub(crate) struct Finished {
     pub(crate) notes: Option<Vec<String>>,
     /// What it ran in.
     pub(crate) wrapper: Wrapper,
+    /// What it could use, if it had a sandbox.
+    pub(crate) usage: Option<Usage>,
 }
 
 impl Process {
     /// Starts a command as the first of its process group.
     pub(crate) fn start(confined: Confined, wiring: Wiring) -> io::Result<(Self, Option<Input>)> {
-        let Confined { mut command, wrapper, keep, opened } = confined;
+        let Confined { mut command, wrapper, keep, opened, begun } = confined;
         // No two open files of a kind have the same number, so it can tell our processes from those of other commands.
         let (output, input, mark);
         if wiring == Wiring::Terminal {
@@ -113,7 +124,23 @@ impl Process {
         drop(opened);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        Ok((Self { child, output, tree: Tree::new(leader, &mark, wrapper), keep }, input))
+        let tree = Tree::new(leader, &mark, wrapper);
+        let begun = begun.map(|begun| Receiver::from_owned_fd(begun.into())).transpose()?;
+        Ok((Self { child, output, begun, tree, keep }, input))
+    }
+
+    /// Waits until the sandbox is made. False if it could not be made, so that the command has done nothing: then the
+    /// process is over, and its output says why.
+    pub(crate) async fn has_begun(&mut self) -> bool {
+        let Some(mut begun) = self.begun.take() else { return true };
+        let mut buffer = [0];
+        tokio::select! {
+            biased;
+            read = begun.read(&mut buffer) => !matches!(read, Ok(0)),
+            // It may have written and ended since the runtime looked.
+            _ = self.child.wait() => !matches!(rustix::io::read(&begun, &mut buffer), Ok(0) | Err(Errno::AGAIN)),
+            () = sleep(BEGIN) => true,
+        }
     }
 
     /// The number of its first process.
@@ -130,6 +157,9 @@ impl Process {
     ) -> Finished {
         let deadline = sleep(limit);
         tokio::pin!(deadline);
+        let usage = self.keep.usage().cloned();
+        let mut look = interval_at(Instant::now() + LOOK, LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_open = true;
         let mut buffer = vec![0; 64 * 1024];
         let end = loop {
@@ -139,6 +169,11 @@ impl Process {
                 () = stop.cancelled() => break End::Cancelled,
                 () = &mut deadline => break End::TimedOut,
                 status = self.child.wait() => break status.map_or_else(End::Lost, End::Exited),
+                _ = look.tick(), if usage.is_some() => {
+                    if let Some(exceeded) = exceeded(usage.clone(), self.tree.clone()).await {
+                        break End::Exceeded(exceeded);
+                    }
+                }
                 read = self.output.read(&mut buffer), if is_open => match read {
                     Ok(0) | Err(_) => is_open = false,
                     Ok(count) => hear(&buffer[..count]),
@@ -148,7 +183,7 @@ impl Process {
         let tree = self.tree.clone();
         let left = match &end {
             End::Exited(_) => spawn_blocking(move || tree.end_rest()).await.unwrap_or(0),
-            End::TimedOut | End::Cancelled | End::Lost(_) => {
+            End::TimedOut | End::Cancelled | End::Exceeded(_) | End::Lost(_) => {
                 self.stop().await;
                 0
             }
@@ -164,7 +199,7 @@ impl Process {
         // Nothing of it is left that could do more.
         let keep = std::mem::take(&mut self.keep);
         let notes = spawn_blocking(move || keep.look()).await.unwrap_or_default();
-        Finished { end, left, notes, wrapper: self.tree.wrapper() }
+        Finished { end, left, notes, wrapper: self.tree.wrapper(), usage }
     }
 
     async fn stop(&mut self) {
@@ -178,6 +213,11 @@ impl Process {
             tracing::warn!(pid = self.child.id(), "a command is killed but not gone");
         }
     }
+}
+
+/// A limit that a command exceeds now.
+async fn exceeded(usage: Option<Usage>, tree: Tree) -> Option<Exceeded> {
+    spawn_blocking(move || usage?.exceeded(&tree)).await.ok().flatten()
 }
 
 impl Drop for Process {

@@ -11,6 +11,7 @@ mod enter;
 mod explain;
 mod filter;
 mod layers;
+mod limits;
 mod policy;
 mod record;
 mod relative_sockets;
@@ -29,16 +30,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use tokio::process::Command;
 
-pub(crate) use self::watch::Watches;
 use self::{enter::Confinement, filter::Sockets, watch::Watch};
 pub use self::{
     enter::{ENTER, EnterError, enter},
     explain::explain,
+    limits::ResourceLimits,
     policy::{Mode, SandboxPolicy},
     tier::Tier,
     watch::tidy,
+};
+pub(crate) use self::{
+    limits::{Exceeded, Usage},
+    watch::Watches,
 };
 
 /// Makes the input of a program its controlling terminal, and the program the leader of its group. Does not fork,
@@ -56,6 +62,8 @@ pub(crate) struct Confined {
     pub(crate) keep: Keep,
     /// What it needs open when it starts, and not any longer: others that are started meanwhile inherit it too.
     pub(crate) opened: Vec<OwnedFd>,
+    /// Where it says that its sandbox is made and the command begins; `None` if the command is started directly.
+    pub(crate) begun: Option<io::PipeReader>,
 }
 
 /// The processes between the gateway and a command. They are not asked to end.
@@ -85,6 +93,7 @@ impl Wrapper {
 pub(crate) struct Keep {
     watch: Option<Watch>,
     temporary: Option<PathBuf>,
+    usage: Option<Usage>,
 }
 
 /// Where a command runs.
@@ -104,6 +113,11 @@ impl Keep {
     /// A directory for temporary files that only this command has, where `/tmp` is not private.
     pub(crate) fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
+    }
+
+    /// What is looked at while the command runs; nothing if nothing holds it.
+    pub(crate) fn usage(&self) -> Option<&Usage> {
+        self.usage.as_ref()
     }
 
     /// Looks what the command did that it should not, now that it is over. Says so in sentences, and nothing at all
@@ -128,12 +142,12 @@ pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
     let mut command = terminal(place.has_terminal, words[0]);
     command.args(&words[1..]);
     at(&mut command, place);
-    Confined { command, wrapper: Wrapper::None, keep: Keep::default(), opened: Vec::new() }
+    Confined { command, wrapper: Wrapper::None, keep: Keep::default(), opened: Vec::new(), begun: None }
 }
 
 /// A command in a namespace of its own.
 pub(crate) fn in_namespace(
-    bwrap: &Path,
+    (bwrap, has_sizes): (&Path, bool),
     helper: Option<&Path>,
     (words, place): (&[&OsStr], &Place<'_>),
     (policy, watches): (&SandboxPolicy, &Watches),
@@ -142,8 +156,11 @@ pub(crate) fn in_namespace(
     let layers = &layers;
     let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
     let filter = filter::in_memory(sockets)?;
+    let (reader, writer) = io::pipe()?;
+    fcntl_setfd(&writer, FdFlags::empty())?;
     let mut command = Command::new(bwrap);
-    command.process_group(0).args(bubblewrap::arguments(layers, place));
+    let size = policy.limits.temporary.filter(|_| has_sizes);
+    command.process_group(0).args(bubblewrap::arguments(layers, place, size));
     command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
     if let Some(helper) = helper {
         command.arg("--ro-bind").arg(helper).arg(bubblewrap::HELPER);
@@ -151,13 +168,15 @@ pub(crate) fn in_namespace(
     command.arg("--");
     if helper.is_some() {
         // The filter is in place by then.
-        let confinement = Confinement::inside(layers);
+        let confinement = Confinement::inside(layers, &policy.limits, &writer);
         command.arg(bubblewrap::HELPER).arg(ENTER).arg(confinement.spelled()?).arg("--");
     }
     // Not around the namespace: the keys that end a program would end what holds it.
     command.args(place.has_terminal.then_some(TERMINAL).into_iter().flatten()).args(words);
-    let keep = Keep { watch: Some(watch), temporary: None };
-    Ok(Confined { command, wrapper: Wrapper::Namespace, keep, opened: vec![filter] })
+    let usage = Usage::new(policy.limits, place.workspace);
+    let keep = Keep { watch: Some(watch), temporary: None, usage: Some(usage) };
+    let begun = helper.map(|_| reader);
+    Ok(Confined { command, wrapper: Wrapper::Namespace, keep, opened: vec![filter, writer.into()], begun })
 }
 
 /// A command that confines itself before it starts.
@@ -168,12 +187,13 @@ pub(crate) fn by_itself(
 ) -> io::Result<Confined> {
     let (layers, watch) = watches.begin(policy, place.workspace)?;
     let temporary = temporary()?;
-    let confinement = Confinement::alone(&layers, &temporary, place.has_terminal).spelled();
-    let keep = Keep { watch: Some(watch), temporary: Some(temporary) };
+    let confinement = Confinement::alone(&layers, &policy.limits, &temporary, place.has_terminal).spelled();
+    let usage = Usage::new(policy.limits, place.workspace);
+    let keep = Keep { watch: Some(watch), temporary: Some(temporary), usage: Some(usage) };
     let mut command = Command::new(helper);
     command.process_group(0).arg(ENTER).arg(confinement?).arg("--").args(words);
     at(&mut command, place);
-    Ok(Confined { command, wrapper: Wrapper::Supervisor, keep, opened: Vec::new() })
+    Ok(Confined { command, wrapper: Wrapper::Supervisor, keep, opened: Vec::new(), begun: None })
 }
 
 /// Starts in the opened directory, which is closed when the program starts, after the change.

@@ -111,6 +111,21 @@ impl Tree {
         tracing::warn!(leader = ?self.leader, "processes of a command could not be killed");
     }
 
+    /// How many processes it has, and how many bytes of memory these have for themselves. Blocks.
+    ///
+    /// What processes share after a fork counts for each of them at first; only if that is more than `limit` it is
+    /// counted once, which takes longer.
+    pub(crate) fn usage(&self, limit: u64) -> (usize, u64) {
+        let living = self.living(&[self.leader]);
+        let at_most: u64 = living.iter().filter_map(|one| resident(one.pid)).sum();
+        if at_most <= limit {
+            return (living.len(), at_most);
+        }
+        // One that cannot be looked at, or is gone, counts as it did.
+        let parts = living.iter().filter_map(|one| proportional(one.pid).or_else(|| resident(one.pid)));
+        (living.len(), parts.sum())
+    }
+
     /// Asks all to end that are not wrappers.
     fn ask(&self) {
         let mut living = self.living(&[self.leader]);
@@ -154,6 +169,23 @@ fn each(living: &[Seen], signal: Signal) {
     for one in living {
         kill_process(one.pid, signal).ok();
     }
+}
+
+/// Bytes of a process in memory that are no file's.
+fn resident(pid: Pid) -> Option<u64> {
+    kibibytes(&format!("/proc/{pid}/status"), "RssAnon:")
+}
+
+/// The same, where a page that several processes have counts for each in part.
+fn proportional(pid: Pid) -> Option<u64> {
+    kibibytes(&format!("/proc/{pid}/smaps_rollup"), "Pss_Anon:")
+}
+
+/// Bytes that a line of a file says.
+fn kibibytes(file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024))
 }
 
 /// The children of a process.

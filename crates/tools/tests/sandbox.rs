@@ -448,7 +448,7 @@ fn a_policy_is_explained() {
     fs::create_dir(root.join("state")).unwrap();
     fs::create_dir(root.join("work")).unwrap();
     let mut policy = SandboxPolicy { state_dir: Some(root.join("state")), ..SandboxPolicy::default() };
-    let tier = Tier::A { bwrap: "/usr/bin/bwrap".into() };
+    let tier = Tier::A { bwrap: "/usr/bin/bwrap".into(), has_sizes: true };
     let said = explain(&policy, &tier, &root.join("work"));
     let root = root.display();
     assert_eq!(said[0], "Tier A: namespaces (/usr/bin/bwrap), a system call filter, and Landlock.");

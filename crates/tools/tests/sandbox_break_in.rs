@@ -6,7 +6,7 @@ mod bench;
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
-    os::unix::net::UnixListener,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
     process::{Command, Stdio},
 };
 
@@ -14,7 +14,6 @@ use bench::{Bench, HELPER, has_namespaces, said};
 use homard_tools::{ExecSettings, sandbox::Tier};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::RwLock;
 
 /// Two sandboxes, in a place that commands can see.
 fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, Bench); 2] {
@@ -29,22 +28,13 @@ fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, Bench); 2] {
     [("tier A", make(None)), ("tier B", make(Some(limited)))]
 }
 
-/// A socket that goes away while a sandbox is made that hides it makes that sandbox fail, so whoever makes some is alone.
-static SOCKETS: RwLock<()> = RwLock::const_new(());
-
 async fn run(bench: &Bench, command: &str) -> String {
-    let _others_may_too = SOCKETS.read().await;
-    run_alone(bench, command).await
-}
-
-async fn run_alone(bench: &Bench, command: &str) -> String {
     said(&bench.call("exec", json!({"command": command})).await).0.to_owned()
 }
 
 // R52: a socket with a path is a way to whoever listens there, such as a container engine.
 #[tokio::test]
 async fn programs_that_listen_at_a_path_cannot_be_reached() {
-    let _alone = SOCKETS.write().await;
     for network in [false, true] {
         for (way, bench) in ways(|settings| settings.sandbox.network = network) {
             for folder in [bench.outside(), bench.workdir()] {
@@ -53,12 +43,36 @@ async fn programs_that_listen_at_a_path_cannot_be_reached() {
                 listener.set_nonblocking(true).unwrap();
                 let connect = "perl -MSocket -e 'socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; \
                                connect($s, pack_sockaddr_un($ARGV[0])) or exit 1; print \"out\"'";
-                let said = run_alone(&bench, &format!("{connect} '{}'", path.display())).await;
+                let said = run(&bench, &format!("{connect} '{}'", path.display())).await;
                 assert!(!said.contains("out\n") && !said.starts_with("out"), "{way} {network}: {said}");
                 assert!(listener.accept().is_err(), "{way} {network}");
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_hidden_socket_that_disappears_meanwhile_fails_no_command() {
+    let Tier::A { bwrap, has_sizes } = Tier::detect(None, "/usr/local/bin:/usr/bin:/bin") else {
+        return assert!(!has_namespaces("a_hidden_socket_that_disappears_meanwhile_fails_no_command"));
+    };
+    let [(_, bench), _] = ways(|settings| {
+        let folder = settings.sandbox.state_dir.clone().unwrap();
+        let (socket, bwrap_then) = (folder.with_extension("socket"), folder.join("bwrap"));
+        let script = format!("#!/bin/sh\nrm -f '{}'\nexec '{}' \"$@\"\n", socket.display(), bwrap.display());
+        fs::write(&bwrap_then, script).unwrap();
+        fs::set_permissions(&bwrap_then, fs::Permissions::from_mode(0o700)).unwrap();
+        settings.tier = settings.tier.clone().or(Some(Tier::A { bwrap: bwrap_then, has_sizes }));
+    });
+    let listener = UnixListener::bind(bench.state().with_extension("socket")).unwrap();
+    assert_eq!(run(&bench, "echo ran >> runs; cat runs").await, "ran");
+    drop(listener);
+    // One that always fails is not tried without end.
+    let [(_, bench), _] = ways(|settings| {
+        let tier = Tier::A { bwrap: "/bin/false".into(), has_sizes };
+        settings.tier = settings.tier.clone().or(Some(tier));
+    });
+    assert_eq!(run(&bench, "true").await, "(no output)\n\nCommand exited with code 1");
 }
 
 #[tokio::test]
@@ -125,7 +139,7 @@ async fn what_a_prompt_is_made_of_is_not_changed_nor_made() {
 
 #[tokio::test]
 async fn settings_of_a_new_repository_that_are_huge_or_a_pipe_are_not_read() {
-    let [(_, bench), _] = ways(|_| {});
+    let [(_, bench), _] = ways(|settings| settings.sandbox.limits.file = None);
     for evil in ["truncate -s 1T .git/config", "rm .git/config; mkfifo .git/config"] {
         let said = run(&bench, &format!("git init -q; {evil}")).await;
         assert!(said.contains(": .git/config."), "{said}");

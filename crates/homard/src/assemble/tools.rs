@@ -36,7 +36,7 @@ use crate::{
     config::{
         Config, Text,
         agents::Member,
-        tools::{self, Mode, Searcher, Security},
+        tools::{self, Limits, Mode, Searcher, Security},
     },
     live::Live,
     paths::{self, Paths},
@@ -196,6 +196,21 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         extra_write: places(&said.extra_write),
         masked: places(&said.masked).into_iter().chain([paths.config.clone()]).chain(config.files.clone()).collect(),
         home,
+        limits: limits(config.tools.exec.limits),
+    }
+}
+
+/// How much of the machine a command may use, by the config: 0 is without a limit.
+fn limits(said: Limits) -> sandbox::ResourceLimits {
+    let usual = sandbox::ResourceLimits::default();
+    let count = |said: Option<u64>, usual: Option<u64>| said.map_or(usual, |said| Some(said).filter(|said| *said > 0));
+    let bytes = |said: Option<u64>, usual| count(said.map(|mib| mib.saturating_mul(1024 * 1024)), usual);
+    sandbox::ResourceLimits {
+        memory: bytes(said.memory_mb, usual.memory),
+        processes: count(said.processes, usual.processes),
+        file: bytes(said.file_mb, usual.file),
+        temporary: bytes(said.tmp_mb, usual.temporary),
+        disk_free: bytes(said.disk_free_mb, usual.disk_free),
     }
 }
 
@@ -336,5 +351,22 @@ mod tests {
         assert_eq!(denied("{tools: {exec: {security: 'deny', ask: 'always'}}}"), both);
         let own = "{tools: {exec: {security: 'full'}}, agents: {list: [{id: 'a', tools: {exec: {security: 'deny'}}}]}}";
         assert_eq!(denied(own), both);
+    }
+
+    #[test]
+    fn m6_limits_of_commands_are_those_of_the_config() {
+        let limits = |text: &str| limits(Config::parse(text).unwrap().tools.exec.limits);
+        let usual = sandbox::ResourceLimits::default();
+        assert_eq!(limits("{}"), usual);
+        let said = "{tools: {exec: {limits: {memoryMb: 2, processes: 3, fileMb: 0, tmpMb: 4, diskFreeMb: 0}}}}";
+        let mib = 1024 * 1024;
+        let expected = sandbox::ResourceLimits {
+            memory: Some(2 * mib),
+            processes: Some(3),
+            file: None,
+            temporary: Some(4 * mib),
+            disk_free: None,
+        };
+        assert_eq!(limits(said), expected);
     }
 }

@@ -35,9 +35,17 @@ const ALWAYS: [&str; 15] = [
     "/proc",
 ];
 
-/// All arguments but the filter and the command.
-pub(super) fn arguments(layers: &Layers, place: &Place<'_>) -> Vec<OsString> {
+/// Shared memory, which is in a directory of its own too.
+const SHARED: &str = "/dev/shm";
+
+/// All arguments but the filter and the command. `size` is how many bytes a directory in memory may hold.
+pub(super) fn arguments(layers: &Layers, place: &Place<'_>, size: Option<u64>) -> Vec<OsString> {
     let mut all: Vec<OsString> = words(ALWAYS).collect();
+    let temporary = |path: &Path| {
+        let size = size.into_iter().flat_map(|size| [OsString::from("--size"), size.to_string().into()]);
+        size.chain([OsString::from("--tmpfs"), path.into()]).collect::<Vec<_>>()
+    };
+    all.extend(temporary(Path::new(SHARED)));
     if !layers.has_network {
         all.extend(words(["--unshare-net"]));
     }
@@ -48,7 +56,7 @@ pub(super) fn arguments(layers: &Layers, place: &Place<'_>) -> Vec<OsString> {
     let mut sealed: Vec<&PathBuf> = Vec::new();
     for (path, layer) in &layers.all {
         match layer {
-            Layer::Private => all.extend([OsString::from("--tmpfs"), path.into()]),
+            Layer::Private => all.extend(temporary(path)),
             Layer::Readable => all.extend([OsString::from("--ro-bind"), path.into(), path.into()]),
             Layer::Writable => all.extend([OsString::from("--bind"), path.into(), path.into()]),
             Layer::Hidden if path.is_dir() => {

@@ -8,7 +8,10 @@ use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs, io,
-    os::unix::{ffi::OsStrExt, process::CommandExt},
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, process::CommandExt},
+    },
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
@@ -19,17 +22,20 @@ use landlock::{
 };
 use rustix::{
     fs::Mode,
-    process::{
-        Resource, Rlimit, Signal, geteuid, ioctl_tiocsctty, set_parent_process_death_signal, setrlimit, setsid, umask,
-    },
+    io::Errno,
+    process::{Signal, geteuid, ioctl_tiocsctty, set_parent_process_death_signal, setsid, umask},
     termios::ttyname,
-    thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities},
+    thread::{
+        CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities,
+        set_no_new_privs,
+    },
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     filter::{self, Sockets},
     layers::{Layer, Layers},
+    limits::{ProcessLimits, ResourceLimits},
     supervise::supervise,
 };
 
@@ -41,11 +47,14 @@ const RIGHTS: ABI = ABI::V9;
 
 /// Rights that there must be where Landlock is all that holds the files: without the last of these, a file could be
 /// emptied that can only be read.
-const ALONE: ABI = ABI::V3;
+pub(super) const ALONE: ABI = ABI::V3;
 
 /// Devices that do no harm. Terminals and shared memory are not among them: they are the user's other programs'.
 const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/fd"];
+
+/// What is written when a command begins.
+const BEGUN: [u8; 1] = [b'\n'];
 
 /// The path of this program, also if it was replaced on the disk meanwhile.
 const SELF: &str = "/proc/self/exe";
@@ -80,14 +89,16 @@ pub(crate) struct Confinement {
     kept: Vec<PathBuf>,
     /// Calls are filtered; not so where that is done already.
     sockets: Option<Sockets>,
+    limits: ProcessLimits,
     stage: Stage,
 }
 
 /// What a process is on the way to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Stage {
-    /// It confines itself inside a namespace.
-    Inside,
+    /// It confines itself inside a namespace. Before that, it writes to this descriptor: from then on, the command
+    /// may have done something.
+    Inside { begun: i32 },
     /// It supervises another one, for a gateway with this process id.
     Supervisor { gateway: u32, has_terminal: bool },
     /// It confines itself, and that is all that holds the command. Its input may be a terminal of its own.
@@ -99,7 +110,7 @@ impl Confinement {
     ///
     /// For what is hidden that is more than once more: a mount is lost when somebody outside replaces the file that it
     /// lies on, and what is there then was not there when this began. What the system replaces by itself stays readable.
-    pub(super) fn inside(layers: &Layers) -> Self {
+    pub(super) fn inside(layers: &Layers, limits: &ResourceLimits, begun: &impl AsRawFd) -> Self {
         let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).chain(layers.of(Layer::Private)).cloned();
         let hidden = layers.of(Layer::Hidden).filter(|path| !path.starts_with("/etc"));
@@ -109,12 +120,13 @@ impl Confinement {
             write: write.chain([PathBuf::from("/dev"), PathBuf::from("/proc/self")]).collect(),
             kept: Vec::new(),
             sockets: None,
-            stage: Stage::Inside,
+            limits: ProcessLimits::new(limits),
+            stage: Stage::Inside { begun: begun.as_raw_fd() },
         }
     }
 
     /// Without a namespace.
-    pub(super) fn alone(layers: &Layers, temporary: &Path, has_terminal: bool) -> Self {
+    pub(super) fn alone(layers: &Layers, limits: &ResourceLimits, temporary: &Path, has_terminal: bool) -> Self {
         let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).cloned().chain([temporary.to_owned()]);
         let hidden = layers.of(Layer::Hidden).chain(layers.of(Layer::Private)).cloned();
@@ -124,6 +136,7 @@ impl Confinement {
             write: write.collect(),
             kept: layers.of(Layer::Readable).cloned().collect(),
             sockets: Some(if layers.has_network { Sockets::Outward } else { Sockets::No }),
+            limits: ProcessLimits::new(limits),
             stage: Stage::Supervisor { gateway: std::process::id(), has_terminal },
         }
     }
@@ -132,7 +145,8 @@ impl Confinement {
     pub(super) fn trial() -> Self {
         let (read, hidden) = (vec!["/".into()], vec!["/dev".into()]);
         let stage = Stage::Supervisor { gateway: std::process::id(), has_terminal: false };
-        Self { read, hidden, write: Vec::new(), kept: Vec::new(), sockets: Some(Sockets::No), stage }
+        let limits = ProcessLimits::new(&ResourceLimits::default());
+        Self { read, hidden, write: Vec::new(), kept: Vec::new(), sockets: Some(Sockets::No), limits, stage }
     }
 
     /// As one word of a command line.
@@ -142,8 +156,7 @@ impl Confinement {
 
     fn apply(&self) -> Result<(), String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let none = Rlimit { current: Some(0), maximum: Some(0) };
-        setrlimit(Resource::Core, none).map_err(|error| text(&error))?;
+        self.limits.apply().map_err(|error| format!("its limits could not be set: {error}"))?;
         let mut devices = Vec::new();
         if let Stage::Alone { has_terminal } = self.stage {
             // Where a namespace does not do it, this ends the command with whoever started it.
@@ -152,7 +165,7 @@ impl Confinement {
             devices.extend(leave_terminal(has_terminal).map_err(|error| text(&error))?);
             // Programs can set no other rights later: see `filter::ungoverned`.
             umask(Mode::RWXG | Mode::RWXO);
-            drop_capabilities();
+            drop_capabilities().map_err(|error| format!("its capabilities could not be dropped: {error}"))?;
         }
         self.restrict_files(&devices)?;
         if let Some(sockets) = self.sockets {
@@ -177,9 +190,9 @@ impl Confinement {
         // listed, but nothing can be created right in it: Landlock would allow that for all below.
         let (mut writable, mut split) = (BTreeSet::new(), BTreeSet::new());
         let spared: BTreeSet<_> = hidden.iter().chain(&self.kept).cloned().collect();
-        let is_alone = self.stage != Stage::Inside;
+        let is_inside = matches!(self.stage, Stage::Inside { .. });
         for path in &self.write {
-            if is_alone && hidden.iter().any(|one| one.starts_with(path)) {
+            if !is_inside && hidden.iter().any(|one| one.starts_with(path)) {
                 around(path, &spared, &mut writable);
                 split.insert(path);
             } else {
@@ -187,8 +200,8 @@ impl Confinement {
             }
         }
         // Where mounts hide, there is nothing to be seen in a directory that is hidden.
-        let listed = (self.stage == Stage::Inside).then_some("/");
-        let required = if self.stage == Stage::Inside { ABI::V1 } else { ALONE };
+        let listed = is_inside.then_some("/");
+        let required = if is_inside { ABI::V1 } else { ALONE };
         let restrict = || {
             Ruleset::default()
                 .set_compatibility(CompatLevel::HardRequirement)
@@ -229,6 +242,10 @@ pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, 
         command.arg(ENTER).arg(confinement.spelled().map_err(text)?).arg("--").arg(program).args(arguments);
         return supervise(gateway, &mut command).map_err(text);
     }
+    if let Stage::Inside { begun } = confinement.stage {
+        let written = fs::write(format!("/proc/self/fd/{begun}"), BEGUN);
+        written.map_err(|error| EnterError::Confine(format!("the gateway could not be told: {error}")))?;
+    }
     confinement.apply().map_err(EnterError::Confine)?;
     let source = Command::new(&program).args(arguments).exec();
     Err(EnterError::Start { program: program.to_string_lossy().into_owned(), source })
@@ -263,15 +280,53 @@ fn around(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut BTreeSet<PathBuf>)
     }
 }
 
-/// Root is nobody special any more. Others have nothing to give up: that fails, and means nothing.
-fn drop_capabilities() {
-    for capability in CapabilitySet::all().iter() {
-        remove_capability_from_bounding_set(capability).ok();
+/// Gives up all rights of root, and makes sure that they are gone.
+fn drop_capabilities() -> io::Result<()> {
+    let may_lower = capabilities(None)?.effective.contains(CapabilitySet::SETPCAP);
+    // Who may not lower this set gains nothing from it either: programs get no new rights (`no_new_privs`).
+    for capability in CapabilitySet::all().iter().filter(|_| may_lower) {
+        match remove_capability_from_bounding_set(capability) {
+            // An older kernel does not know all of them.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, none).ok();
+    set_capabilities(None, none)?;
+    set_no_new_privs(true)?;
+    if capabilities(None)? == none { Ok(()) } else { Err(io::Error::other("some are left")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, thread};
+
+    use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+    use super::*;
+
+    /// Drops the capabilities of a thread that has a filter.
+    fn drop_with(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
+        let program = filter::compiled(rules, libc::EPERM).unwrap();
+        let dropping = thread::spawn(move || {
+            seccompiler::apply_filter(&program).unwrap();
+            drop_capabilities()
+        });
+        dropping.join().unwrap()
+    }
+
+    #[test]
+    fn capabilities_that_cannot_be_dropped_are_an_error() {
+        assert!(drop_with(BTreeMap::from([(libc::SYS_capset, Vec::new())])).is_err());
+        let lowers = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::PR_CAPBSET_DROP as u64);
+        let lowers = SeccompRule::new(vec![lowers.unwrap()]).unwrap();
+        let has_any = !capabilities(None).unwrap().effective.is_empty();
+        assert_eq!(drop_with(BTreeMap::from([(libc::SYS_prctl, vec![lowers])])).is_err(), has_any);
+        let dropped = thread::spawn(|| (drop_capabilities().is_ok(), capabilities(None).unwrap().permitted.is_empty()));
+        assert_eq!(dropped.join().unwrap(), (true, true));
+    }
 }

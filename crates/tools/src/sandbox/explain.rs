@@ -17,12 +17,12 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
         return vec!["There is no sandbox: commands may do what the user may do (mode full).".to_owned()];
     }
     let mut all = vec![match tier {
-        Tier::A { bwrap } => {
+        Tier::A { bwrap, .. } => {
             format!("Tier A: namespaces ({}), a system call filter, and Landlock.", bwrap.display())
         }
         Tier::B { why } => format!(
-            "Tier B, limited: Landlock and a system call filter, without namespaces, because {why}. What tier A would \
-             keep commands from: {}.",
+            "Tier B, limited: Landlock and a system call filter, without namespaces, because {why}. Unlike in tier A, \
+             commands can {}.",
             tier.gaps().join("; ")
         ),
         Tier::C { why } => {
@@ -79,5 +79,6 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
         }
         (false, Tier::B { .. } | Tier::C { .. }) => "The network cannot be reached: there are no sockets.".to_owned(),
     });
+    all.push(format!("Can be used at most: {} (tools.exec.limits).", policy.limits.explained()));
     all
 }

@@ -95,7 +95,7 @@ pub(super) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
 }
 
 /// A filter that answers the calls that match with an error, or with success if that is 0, and lets others pass.
-fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io::Result<BpfProgram> {
+pub(super) fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io::Result<BpfProgram> {
     let filter = SeccompFilter::new(
         rules,
         SeccompAction::Allow,

@@ -7,6 +7,8 @@ use crate::{
     protected::{GUIDE, for_commands},
 };
 
+use super::limits::ResourceLimits;
+
 /// How much a command may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -43,6 +45,8 @@ pub struct SandboxPolicy {
     pub extra_write: Vec<PathBuf>,
     /// What is hidden besides the usual.
     pub masked: Vec<PathBuf>,
+    /// How much of the machine a command may use.
+    pub limits: ResourceLimits,
 }
 
 /// Whether something at a path below a workspace steers agents or git.

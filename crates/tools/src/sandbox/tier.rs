@@ -5,10 +5,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
+use landlock::{Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::process::geteuid;
 
-use super::enter::{Confinement, ENTER};
+use super::enter::{ALONE, Confinement, ENTER};
 
 /// Where bubblewrap is looked for first: rules of the system that let it work name it by its path.
 const USUAL: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];
@@ -30,6 +30,12 @@ const TRIAL: [&str; 13] = [
     "/bin/sh",
 ];
 
+/// How many of these come before the command.
+const LAYERS: usize = TRIAL.len() - 2;
+
+/// What is tried first: versions before 0.7 do not know it.
+const SIZE: [&str; 4] = ["--size", "65536", "--tmpfs", "/tmp"];
+
 /// What this machine can hold a command with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tier {
@@ -37,6 +43,8 @@ pub enum Tier {
     A {
         /// The program that makes namespaces.
         bwrap: PathBuf,
+        /// Whether it can limit the size of a directory in memory.
+        has_sizes: bool,
     },
     /// Landlock and a system call filter.
     B {
@@ -59,27 +67,36 @@ impl Tier {
         let found =
             USUAL.iter().map(PathBuf::from).chain(std::env::split_paths(path).map(|folder| folder.join("bwrap")));
         let why = match found.into_iter().find(|bwrap| bwrap.is_file()) {
-            Some(bwrap) => match works(Command::new(&bwrap).args(TRIAL).args(["-c", ":"])) {
-                Ok(()) => return Self::A { bwrap },
-                Err(why) => format!("{} does not work here ({why})", bwrap.display()),
-            },
+            Some(bwrap) => {
+                let has_sizes = works(
+                    Command::new(&bwrap).args(&TRIAL[..LAYERS]).args(SIZE).args(&TRIAL[LAYERS..]).args(["-c", ":"]),
+                )
+                .is_ok();
+                if has_sizes {
+                    return Self::A { bwrap, has_sizes };
+                }
+                match works(Command::new(&bwrap).args(TRIAL).args(["-c", ":"])) {
+                    Ok(()) => return Self::A { bwrap, has_sizes },
+                    Err(why) => format!("{} does not work here ({why})", bwrap.display()),
+                }
+            }
             None => "bubblewrap is not installed".to_owned(),
         };
         Self::without_namespaces(helper, why)
     }
 
-    /// What commands can do here that they cannot in tier A, a sentence each without its full stop.
+    /// What commands can do here that they cannot in tier A, each as the end of a sentence that begins "commands can".
     pub fn gaps(&self) -> Vec<&'static str> {
         let Self::B { .. } = self else { return Vec::new() };
         let mut gaps = vec![
-            "they can list other processes, and see that a hidden file is there, its size and its times",
-            "they can change files of the workspace that steer agents while they run",
+            "list other processes, and see that a hidden file exists, its size and its times",
+            "change files of the workspace that steer agents while they run",
         ];
         if !geteuid().is_root() {
-            gaps.push("they can make your files outside the workspace private (mode 700), but set no other mode");
+            gaps.push("make your files outside the workspace private (mode 700)");
         }
         if !scopes_signals() {
-            gaps.push("they can signal your other processes, because this kernel is older than Linux 6.12");
+            gaps.push("signal your other processes (this kernel is older than Linux 6.12)");
         }
         gaps
     }
@@ -94,9 +111,18 @@ impl Tier {
             .and_then(|trial| works(Command::new(helper).arg(ENTER).arg(trial).args(["--", "/bin/sh", "-c", ":"])));
         match worked {
             Ok(()) => Self::B { why },
+            Err(_) if !has_landlock() => {
+                Self::C { why: format!("{why}, and Landlock is missing or of a kernel before Linux 6.2") }
+            }
             Err(landlock) => Self::C { why: format!("{why}, and Landlock does not work either ({landlock})") },
         }
     }
+}
+
+/// Whether Landlock can hold files here. Restricts nothing.
+fn has_landlock() -> bool {
+    let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    required.handle_access(AccessFs::from_all(ALONE)).and_then(Ruleset::create).is_ok()
 }
 
 /// Whether Landlock keeps signals inside a sandbox on this kernel. Restricts nothing.

@@ -22,11 +22,11 @@ fn judge(mode: Mode, tier: &Tier) -> Report {
             let what = "there is no sandbox: commands of agents may do what you may do";
             Report::new("tools.exec says so", vec![Finding::note(what, to_do)])
         }
-        (_, Tier::A { bwrap }) => {
+        (_, Tier::A { bwrap, .. }) => {
             Report::new(format!("tier A: namespaces ({}), a system call filter, and Landlock", bwrap.display()), vec![])
         }
         (_, Tier::B { why }) => {
-            let what = format!("commands of agents are in tier B, because {why}: {}", tier.gaps().join("; "));
+            let what = format!("commands of agents can {}, because {why}", tier.gaps().join("; "));
             Report::new("tier B: Landlock and a system call filter", vec![Finding::note(what, install)])
         }
         (_, Tier::C { why }) => {
@@ -44,9 +44,17 @@ mod tests {
     fn only_a_machine_that_holds_nothing_needs_a_hand() {
         let why = || "of x".to_owned();
         let needs = |mode, tier| judge(mode, &tier).needs_a_hand();
-        assert!(!needs(Mode::Workspace, Tier::A { bwrap: "/usr/bin/bwrap".into() }));
+        assert!(!needs(Mode::Workspace, Tier::A { bwrap: "/usr/bin/bwrap".into(), has_sizes: true }));
         assert!(!needs(Mode::Workspace, Tier::B { why: why() }));
         assert!(needs(Mode::Workspace, Tier::C { why: why() }));
         assert!(!needs(Mode::Full, Tier::C { why: why() }));
+    }
+
+    #[test]
+    fn h4_tier_b_says_what_it_does_not_keep_commands_from() {
+        let report = judge(Mode::Workspace, &Tier::B { why: "bubblewrap is not installed".to_owned() });
+        let said = format!("{report:?}");
+        assert!(said.contains("commands of agents can list other processes"), "{said}");
+        assert!(said.contains("because bubblewrap is not installed"), "{said}");
     }
 }

@@ -418,8 +418,11 @@ fn holding(config: &Config, paths: &Paths) -> JoinHandle<String> {
             let told = match tier {
                 Tier::A { .. } => "in a sandbox".to_owned(),
                 Tier::B { why } => {
-                    tracing::warn!(why, gaps, "commands run in a limited sandbox; install bubblewrap for a full one");
-                    format!("in a limited sandbox ({why}): {gaps}")
+                    tracing::warn!(
+                        why,
+                        "commands run in a limited sandbox and can {gaps}; install bubblewrap for a full one"
+                    );
+                    format!("in a limited sandbox ({why}): commands can {gaps}")
                 }
                 Tier::C { why } => format!("refused, because there is no sandbox ({why})"),
             };

@@ -111,6 +111,9 @@ pub(crate) struct Exec {
     /// What holds commands.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: Sandbox,
+    /// How much of the machine a command in the sandbox may use. 0 is without a limit.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) limits: Limits,
     /// How long a call waits before the command goes on in the background, in milliseconds. Default: 10000.
     pub(crate) background_ms: Option<u64>,
     /// How long a command may take, in seconds: at most 86400. Default: 1800.
@@ -146,6 +149,22 @@ pub(crate) struct Sandbox {
     pub(crate) extra_write: Vec<Text>,
     /// Files and folders that are hidden besides the usual: keys, tokens, and Homard's own state.
     pub(crate) masked: Vec<Text>,
+}
+
+/// How much of the machine a command may use.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Limits {
+    /// Memory of each process of a command, and of all of them together, in MiB. Default: three quarters of the machine's.
+    pub(crate) memory_mb: Option<u64>,
+    /// Processes and threads that a command may start. Default: 1024.
+    pub(crate) processes: Option<u64>,
+    /// Size of the largest file that a command may write, in MiB. Default: 8192.
+    pub(crate) file_mb: Option<u64>,
+    /// Size of each temporary directory of a command in tier A, in MiB; needs bubblewrap 0.7. Default: 2048, or a quarter of the machine's memory if that is less.
+    pub(crate) tmp_mb: Option<u64>,
+    /// Space that a command must leave free on the disk of the workspace, in MiB. Default: 1024, or half of what is free when it starts if that is less.
+    pub(crate) disk_free_mb: Option<u64>,
 }
 
 /// Agents that work for others.

@@ -1,0 +1,140 @@
+//! M6: how much of the machine a command may use, tried with real processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
+
+mod bench;
+
+use bench::{Bench, HELPER, has_namespaces, said};
+use homard_tools::sandbox::{ResourceLimits, Tier};
+use rustix::process::geteuid;
+use serde_json::json;
+use tempfile::TempDir;
+
+const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
+const MIB: u64 = 1024 * 1024;
+
+/// Both sandboxes, as far as they work here.
+fn ways(limits: ResourceLimits) -> Vec<(&'static str, Bench)> {
+    let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
+    let make = |tier: Option<Tier>| {
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Bench::below(folder, &ENV, |settings| {
+            settings.tier = tier;
+            settings.sandbox.limits = limits;
+        })
+    };
+    let namespace = has_namespaces("limits in namespaces").then(|| ("tier A", make(None)));
+    namespace.into_iter().chain([("tier B", make(Some(limited)))]).collect()
+}
+
+async fn run(bench: &Bench, command: &str) -> (String, bool) {
+    let result = bench.call("exec", json!({"command": command})).await;
+    let (text, is_error) = said(&result);
+    (text.to_owned(), is_error)
+}
+
+#[tokio::test]
+async fn m6_a_command_has_limits_by_default() {
+    for (way, bench) in ways(ResourceLimits::default()) {
+        let (text, _) =
+            run(&bench, "for limit in -c -d -f -u -n; do ulimit -H $limit; done; cat /proc/self/oom_score_adj").await;
+        let found: Vec<Option<u64>> = text.lines().map(|line| line.parse().ok()).collect();
+        assert_eq!((found.len(), found[0], found[5]), (6, Some(0), Some(500)), "{way}: {text}");
+        assert!(found.iter().all(Option::is_some), "{way}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn m6_one_process_gets_no_more_memory_than_the_limit() {
+    let limits = ResourceLimits { memory: Some(200 * MIB), ..ResourceLimits::default() };
+    for (way, bench) in ways(limits) {
+        let (text, is_error) = run(&bench, "perl -e '$x = \"a\" x (300 << 20); print \"ALLOCATED\"'").await;
+        assert!(is_error && !text.contains("ALLOCATED"), "{way}: {text}");
+        let (text, is_error) = run(&bench, "perl -e '$x = \"a\" x (60 << 20); print length $x'").await;
+        assert_eq!((text.as_str(), is_error), ("62914560", false), "{way}");
+    }
+}
+
+#[tokio::test]
+async fn m6_many_processes_get_no_more_memory_than_the_limit_together() {
+    let limits = ResourceLimits { memory: Some(150 * MIB), ..ResourceLimits::default() };
+    for (way, bench) in ways(limits) {
+        let script = "for i in 1 2 3 4; do perl -e '$x = \"a\" x (50 << 20); $y = $x; sleep 30' & done; wait";
+        let result = bench.call("exec", json!({"command": script, "yieldMs": 60_000})).await;
+        let (text, is_error) = said(&result);
+        let why =
+            "Command was stopped, because its processes used more than 150 MiB of memory (tools.exec.limits.memoryMb)";
+        assert!(is_error && text.ends_with(why), "{way}: {text}");
+        assert_eq!(result.details.unwrap()["stopped"], "limit", "{way}");
+    }
+}
+
+#[tokio::test]
+async fn m6_memory_that_processes_share_counts_once() {
+    let limits = ResourceLimits { memory: Some(150 * MIB), ..ResourceLimits::default() };
+    for (way, bench) in ways(limits) {
+        let script = "perl -e '$x = \"a\" x (40 << 20); for (1..5) { fork or do { sleep 3; exit } } 1 while wait > 0; print \"shared\"'";
+        assert_eq!(run(&bench, script).await, ("shared".to_owned(), false), "{way}");
+    }
+}
+
+#[tokio::test]
+async fn m6_a_file_does_not_get_larger_than_the_limit() {
+    let limits = ResourceLimits { file: Some(2 * MIB), ..ResourceLimits::default() };
+    for (way, bench) in ways(limits) {
+        let (text, is_error) = run(&bench, "dd if=/dev/zero of=big bs=1M count=5").await;
+        assert!(
+            is_error && text.contains("[A command may write files of 2 MiB at most: tools.exec.limits.fileMb]"),
+            "{way}: {text}"
+        );
+        assert_eq!(std::fs::metadata(bench.workdir().join("big")).unwrap().len(), 2 * MIB, "{way}");
+    }
+}
+
+#[tokio::test]
+async fn m6_a_command_cannot_start_processes_without_end() {
+    let limits = ResourceLimits { processes: Some(50), ..ResourceLimits::default() };
+    for (way, bench) in ways(limits) {
+        let script = "for i in $(seq 20000); do sleep 20 & done; echo ALL";
+        let result = bench.call("exec", json!({"command": script, "yieldMs": 60_000})).await;
+        let (text, _) = said(&result);
+        // The kernel does not count the processes of root: they are counted from time to time.
+        let note = if geteuid().is_root() {
+            "Command was stopped, because it had more than 50 processes (tools.exec.limits.processes)"
+        } else {
+            "[A command may start 50 processes and threads at most: tools.exec.limits.processes]"
+        };
+        assert!(!text.contains("ALL") && text.contains(note), "{way}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn m6_temporary_directories_hold_no_more_than_the_limit() {
+    if !has_namespaces("m6_temporary_directories_hold_no_more_than_the_limit") {
+        return;
+    }
+    let limits = ResourceLimits { temporary: Some(2 * MIB), ..ResourceLimits::default() };
+    let (_, bench) = &ways(limits)[0];
+    for folder in ["/tmp", "/var/tmp", "/run", "/dev/shm"] {
+        let (text, is_error) = run(bench, &format!("dd if=/dev/zero of={folder}/big bs=1M count=5")).await;
+        let note = "[A temporary directory of a command holds 2 MiB at most: tools.exec.limits.tmpMb]";
+        assert!(is_error && text.contains(note), "{folder}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn m6_ordinary_programs_live_within_the_usual_limits() {
+    for (way, bench) in ways(ResourceLimits::default()) {
+        let script = "for i in $(seq 60); do sleep 1 & done; wait; perl -e '$x = \"a\" x (100 << 20)'; dd if=/dev/zero of=f bs=1M count=50 2> /dev/null; \
+                      echo fine";
+        assert_eq!(run(&bench, script).await, ("fine".to_owned(), false), "{way}");
+    }
+    if !bench::has_node("m6_ordinary_programs_live_within_the_usual_limits") {
+        return;
+    }
+    for (way, bench) in ways(ResourceLimits::default()) {
+        let (text, is_error) =
+            run(&bench, "node -e 'new WebAssembly.Memory({initial: 100, maximum: 65536}); console.log(\"fine\")'")
+                .await;
+        assert_eq!((text.as_str(), is_error), ("fine", false), "{way}");
+    }
+}

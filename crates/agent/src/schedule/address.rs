@@ -51,7 +51,7 @@ impl Job {
         let Payload::AgentTurn(turn) = &self.payload else { return None };
         let Wish { is_wanted, route } = address(self, turn).wish;
         let channel = route.channel.filter(|channel| channel != LAST);
-        (is_wanted && route.to.is_some()).then(|| Route { channel, ..route })
+        (is_wanted && route.to.is_some()).then_some(Route { channel, ..route })
     }
 }
 

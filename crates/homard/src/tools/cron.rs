@@ -83,7 +83,7 @@ impl Cron {
     }
 
     /// Notes that a job was made or changed whose answers go to a chat.
-    fn noted(&self, cx: &ToolCx, job: Job) -> Value {
+    fn noted(&self, cx: &ToolCx, job: &Job) -> Value {
         if let Some(route) = job.recipient() {
             self.recipients.note((cx, NAME), &route, "scheduled");
         }
@@ -104,7 +104,7 @@ impl Cron {
             "list" => Ok(list(schedule, arguments.include_disabled)),
             "add" => {
                 let job = job(&mut arguments, agent)?;
-                let mut made = self.noted(cx, schedule.add_if(job, self.permit(cx)).await.map_err(plain)?);
+                let mut made = self.noted(cx, &schedule.add_if(job, self.permit(cx)).await.map_err(plain)?);
                 if arguments.context_messages.is_some_and(|count| count >= 1.0) {
                     made["note"] = json!(NO_CONTEXT);
                 }
@@ -113,7 +113,7 @@ impl Cron {
             "update" => {
                 let patch = arguments.patch.take().ok_or("action update needs a patch: the fields to change")?;
                 let changed = schedule.update_if((arguments.job()?, patch), self.permit(cx)).await;
-                changed.map(|job| self.noted(cx, job)).map_err(plain)
+                changed.map(|job| self.noted(cx, &job)).map_err(plain)
             }
             "remove" => {
                 let removed = schedule.remove(arguments.job()?).await.map_err(plain)?;

@@ -60,6 +60,14 @@ pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &
 impl ToolRules {
     /// What is left of a toolbox, so many starts away from a conversation.
     pub(crate) fn apply(&self, all: &Toolbox, origin: &Origin, depth: u32, spec: &Spec) -> Toolbox {
+        let specs = all.specs();
+        let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let allowed = self.allowed(&names, origin, depth, spec);
+        all.only(|name| allowed.contains(name))
+    }
+
+    /// Which of these tools a run may use, so many starts away from a conversation.
+    pub(crate) fn allowed(&self, names: &[&str], origin: &Origin, depth: u32, spec: &Spec) -> BTreeSet<String> {
         let by = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
         let mut scopes = Scopes {
             sender: origin.sender(),
@@ -70,16 +78,13 @@ impl ToolRules {
             agent_by_provider: by(&self.agent_by_provider),
             ..Scopes::default()
         };
-        let specs = all.specs();
-        let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
         if depth > 0 {
             // It has no more than whoever started it, whose rules are these without it.
-            let spawner = resolve(&scopes, &names).allowed;
+            let spawner = resolve(&scopes, names).allowed;
             scopes.subagent =
                 Some(Subagent { depth, max_depth: self.max_depth, policy: self.subagent.clone(), spawner });
         }
-        let allowed = resolve(&scopes, &names).allowed;
-        all.only(|name| allowed.contains(name))
+        resolve(&scopes, names).allowed
     }
 }
 

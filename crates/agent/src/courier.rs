@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
-use homard_proto::RunId;
+use homard_proto::{Route, RunId};
 use homard_reply::thread::Mode;
 use serde_json::Value;
 
@@ -20,6 +20,22 @@ pub trait Courier: Send + Sync {
 
     /// What a platform is like, by its name in lower case; `None` for one that is not set up.
     fn manner(&self, channel: &str) -> Option<Manner>;
+
+    /// The chat that a route leads to. An error says why nothing can be sent there.
+    fn recipient(&self, route: &Route) -> Result<Recipient, CourierError>;
+}
+
+/// A chat that can be written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipient {
+    /// The platform, in lower case.
+    pub channel: String,
+    /// The account that writes there.
+    pub account: String,
+    /// The chat as the platform names it, whatever spelling the route has.
+    pub id: String,
+    /// Whether the owner named it: the owner's own chat, one in the config, or one that was approved by pairing.
+    pub is_known: bool,
 }
 
 /// What a chat platform is like, as far as those who write there need to know.
@@ -76,6 +92,8 @@ pub struct Outgoing {
     pub is_silent: bool,
     /// Whether its sound is sent as a voice message.
     pub is_voice: bool,
+    /// Whether the platform must not load addresses in the text to show a preview.
+    pub hides_previews: bool,
 }
 
 /// A question with answers to choose from.

@@ -135,6 +135,13 @@ impl Profile {
         asked.0.is_owner() || self.tools_for(asked, self.spec()).has("read")
     }
 
+    /// Whether a run may have addresses of the web loaded that it writes: media of a reply, previews of links. Only a run
+    /// that may use `web_fetch` may, because a platform that loads an address tells its server as much.
+    pub fn loads_addresses(&self, (origin, key): (&Origin, &SessionKey)) -> bool {
+        let depth = u32::from(key.is_subagent());
+        self.rules.as_ref().is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, depth, self.spec()).is_empty())
+    }
+
     /// The same agent with another working directory, if one is given.
     pub(crate) fn working_in(self: Arc<Self>, cwd: Option<&PathBuf>) -> Arc<Self> {
         match cwd {

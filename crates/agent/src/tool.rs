@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(doc)]
+use crate::Profile;
 use crate::{Hub, Inbound, command::OWNER, context::lean, policy::Sender, schedule::SCHEDULE};
 
 pub use crate::lane::slots::Lender;
@@ -71,6 +73,12 @@ impl ToolCx {
         let is_granted =
             |hub: &Hub| hub.agents().of(self.session.agent()).opens_workspace((&self.origin, &self.session));
         self.origin.is_owner() || self.hub.as_ref().is_some_and(is_granted)
+    }
+
+    /// Whether the call may have addresses of the web loaded that it writes: see [`Profile::loads_addresses`].
+    pub fn loads_addresses(&self) -> bool {
+        let may = |hub: &Hub| hub.agents().of(self.session.agent()).loads_addresses((&self.origin, &self.session));
+        self.hub.as_ref().is_none_or(may)
     }
 
     /// Where it is noted what matters to whoever guards the house; nowhere for a tool that is called outside a run.

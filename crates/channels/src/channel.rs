@@ -32,6 +32,11 @@ pub trait Channel: Send + Sync + fmt::Debug {
 
     /// Asks the platform who we are there.
     async fn probe(&self) -> Result<Probe, Failure>;
+
+    /// The id of the chat that a target means: one id for all spellings of a target.
+    fn recipient(&self, to: &str) -> Result<String, Failure> {
+        Ok(to.to_owned())
+    }
 }
 
 /// Takes what comes in.
@@ -101,6 +106,8 @@ pub struct Manner {
     pub has_edits: bool,
     /// Whether the same [`Outgoing::id`] is said once, however often it is sent.
     pub is_idempotent: bool,
+    /// Whether it loads the first address of a text to show a preview.
+    pub has_previews: bool,
 }
 
 /// What a platform makes of Markdown. The channel writes it; this tells what will be seen.
@@ -140,6 +147,8 @@ pub struct Outgoing {
     pub is_voice: bool,
     /// A question for all, which comes after the rest.
     pub poll: Option<Poll>,
+    /// Whether the platform must not load addresses in the text to show a preview.
+    pub hides_previews: bool,
 }
 
 /// A question with answers to choose from.
@@ -202,6 +211,8 @@ pub enum Act {
         message: String,
         /// What it says now, as Markdown.
         text: String,
+        /// Whether the platform must not load addresses in the text to show a preview.
+        hides_previews: bool,
     },
     /// Take a message back.
     Delete {

@@ -22,10 +22,11 @@ pub use self::api::ROOT;
 use self::{
     api::{Api, Trouble, Twice},
     poll::Backoff,
+    target::Target,
 };
 use crate::{
-    Act, Attachment, Channel, Failure, Flavour, Manner, Note, Outgoing, Probe, Receipt, Road, Secret, Sink, Source,
-    http::Lost,
+    Act, Attachment, Channel, Failure, Flavour, Manner, Note, Outgoing, Place, Probe, Receipt, Road, Secret, Sink,
+    Source, http::Lost,
 };
 
 /// The number of the topic that every group with topics has.
@@ -189,7 +190,13 @@ impl Channel for Telegram {
             has_polls: true,
             has_edits: true,
             is_idempotent: false,
+            has_previews: self.settings.has_previews,
         }
+    }
+
+    fn recipient(&self, to: &str) -> Result<String, Failure> {
+        let chat = Target::parse(&Place { to: to.to_owned(), thread: None })?.chat;
+        Ok(chat.as_str().map_or_else(|| chat.to_string(), str::to_owned))
     }
 
     async fn receive(&self, cursor: Option<String>, sink: &dyn Sink) -> Failure {

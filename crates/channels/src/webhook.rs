@@ -169,6 +169,7 @@ impl Channel for Webhook {
             has_polls: true,
             has_edits: true,
             is_idempotent: true,
+            has_previews: false,
         }
     }
 
@@ -179,7 +180,7 @@ impl Channel for Webhook {
     }
 
     async fn send(&self, outgoing: Outgoing) -> Result<Receipt, Failure> {
-        let Outgoing { id, place, reply_to, text, media, is_silent, is_voice, poll } = outgoing;
+        let Outgoing { id, place, reply_to, text, media, is_silent, is_voice, poll, hides_previews: _ } = outgoing;
         let media: Vec<Value> = media.iter().map(attached).collect();
         let media = if media.is_empty() { Value::Null } else { json!(media) };
         let poll = poll
@@ -207,7 +208,7 @@ impl Channel for Webhook {
                 // An empty one takes the reaction off.
                 extended(body, [("emoji", json!(emoji.as_deref().unwrap_or_default()))])
             }
-            Act::Edit { place, message, text } => {
+            Act::Edit { place, message, text, hides_previews: _ } => {
                 extended(base("edit", place), [("messageId", json!(message)), ("text", json!(text))])
             }
             Act::Delete { place, message } => extended(base("delete", place), [("messageId", json!(message))]),

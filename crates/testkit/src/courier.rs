@@ -8,7 +8,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_agent::courier::{Courier, CourierError, Manner, Outgoing, Receipt};
+use homard_agent::courier::{Courier, CourierError, Manner, Outgoing, Receipt, Recipient};
+use homard_proto::Route;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
@@ -141,5 +142,14 @@ impl Courier for Platforms {
 
     fn manner(&self, channel: &str) -> Option<Manner> {
         self.manners.get(channel).cloned()
+    }
+
+    fn recipient(&self, route: &Route) -> Result<Recipient, CourierError> {
+        let channel = route.channel.clone().unwrap_or_default();
+        let (account, id) = (route.account.clone().unwrap_or_default(), route.to.clone().unwrap_or_default());
+        match self.manners.contains_key(&channel) {
+            true => Ok(Recipient { channel, account, id, is_known: true }),
+            false => Err(CourierError::NoChannel(channel)),
+        }
     }
 }

@@ -37,6 +37,7 @@ mod process_tool;
 mod protected;
 mod read;
 mod recent;
+mod recipients;
 pub mod sandbox;
 pub mod search;
 mod stoppable;
@@ -77,6 +78,7 @@ pub use crate::{
     message::{Message, MessageRules, enclose},
     process_tool::Process,
     read::Read,
+    recipients::Recipients,
     web_fetch::{WebFetch, WebFetchSettings},
     web_search::{WebSearch, WebSearchSettings},
     write::Write,

@@ -3,7 +3,7 @@
 //! Who is written to is checked here; how it gets there is the courier's business. A run for somebody who is not the owner
 //! writes in the conversation that it answers, and nowhere else.
 
-use std::{fmt, io::Read, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, io::Read, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -17,8 +17,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, FileAccess, failure, parse, stoppable::Stoppable};
+use crate::{Error, FileAccess, Recipients, failure, parse, stoppable::Stoppable};
 
+const NAME: &str = "message";
 /// How large a file that goes with a message may be, in MiB.
 const MAX_MIB: u64 = 16;
 /// How many are written to at once at most.
@@ -31,7 +32,7 @@ const OPTIONS: std::ops::RangeInclusive<usize> = 2..=12;
 const NO_CHANNEL: &str = "no channel is set up, so nothing can be sent: answer here instead. The owner sets channels up in \
                           the config, under channels";
 
-/// What the owner allows: `tools.message`.
+/// What the owner allows of whom a conversation writes to: `tools.message`. [`Recipients`] says to whom in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRules {
     /// Whether a conversation may write to another one on its platform.
@@ -53,6 +54,7 @@ impl Default for MessageRules {
 pub struct Message {
     courier: Option<Arc<dyn Courier>>,
     rules: MessageRules,
+    recipients: Recipients,
     files: FileAccess,
 }
 
@@ -129,7 +131,14 @@ impl No {
 impl Message {
     /// The tool. Without a courier it says that no channel is set up.
     pub fn new(courier: Option<Arc<dyn Courier>>, rules: MessageRules) -> Self {
-        Self { courier, rules, files: FileAccess::default() }
+        let recipients = Recipients::new(courier.clone(), Vec::new(), BTreeMap::new());
+        Self { courier, rules, recipients, files: FileAccess::default() }
+    }
+
+    /// The same, with these recipients.
+    #[must_use]
+    pub fn with_recipients(self, recipients: Recipients) -> Self {
+        Self { recipients, ..self }
     }
 
     /// The same, with files that it may open.
@@ -148,6 +157,7 @@ impl Message {
             return Ok(told(json!({"ok": true, "dryRun": true, "action": outgoing.action.name(), "targets": to})));
         }
         outgoing.media = media((cx, &self.files), &arguments).await?;
+        outgoing.hides_previews = !cx.loads_addresses();
         let mut results = Vec::new();
         for place in places {
             let mine = Outgoing {
@@ -158,7 +168,9 @@ impl Message {
                 thread: place.thread.clone(),
                 ..outgoing.clone()
             };
-            results.push((place, carry(courier.as_ref(), mine, &cx.cancel).await));
+            let carried = carry(courier.as_ref(), mine, &cx.cancel).await;
+            self.recipients.note((cx, NAME), &place, if carried.is_ok() { "ok" } else { "failed" });
+            results.push((place, carried));
         }
         Ok(summary(&arguments, &outgoing, &results))
     }
@@ -199,18 +211,22 @@ impl Message {
             return No::said("only the owner's runs write elsewhere: leave out target and channel to write here");
         }
         // A run that no chat asked for belongs to no platform.
-        let Some(channel) = &origin.channel else { return Ok(()) };
-        match place.channel.as_ref() == Some(channel) {
-            true if self.rules.within_channel => Ok(()),
-            true => No::said(
-                "other conversations may not be written to from this one (tools.message.crossContext.allowWithinProvider)",
-            ),
-            false if self.rules.across_channels => Ok(()),
-            false => No::said(format!(
-                "a conversation on {channel} does not write to other platforms \
-                 (tools.message.crossContext.allowAcrossProviders)"
-            )),
+        match &origin.channel {
+            Some(channel) if place.channel.as_ref() == Some(channel) && !self.rules.within_channel => {
+                return No::said(
+                    "other conversations may not be written to from this one \
+                     (tools.message.crossContext.allowWithinProvider)",
+                );
+            }
+            Some(channel) if place.channel.as_ref() != Some(channel) && !self.rules.across_channels => {
+                return No::said(format!(
+                    "a conversation on {channel} does not write to other platforms \
+                     (tools.message.crossContext.allowAcrossProviders)"
+                ));
+            }
+            Some(_) | None => {}
         }
+        self.recipients.check((cx, NAME), place).map_err(No::Said)
     }
 }
 
@@ -344,6 +360,9 @@ async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Arguments) -> Re
     let named = given(&arguments.media).or_else(|| given(&arguments.path)).or_else(|| given(&arguments.file_path));
     let Some(named) = named else { return Ok(arguments.enclosed()?.into_iter().collect()) };
     if named.starts_with("https://") || named.starts_with("http://") {
+        if !cx.loads_addresses() {
+            return No::said("web_fetch is not allowed here, so no address is loaded: leave media out");
+        }
         return Ok(vec![Media::Url(named)]);
     }
     if !cx.opens_workspace() {
@@ -419,7 +438,7 @@ impl Tool for Message {
     fn spec(&self) -> ToolSpec {
         let text = |description: &str| json!({"type": "string", "description": description});
         ToolSpec {
-            name: "message".to_owned(),
+            name: NAME.to_owned(),
             description: "Say something on a chat platform: send, broadcast, reply, thread-reply, poll; react to a message; \
                           edit or delete what you said. Without a target it goes to the conversation that is being answered. To answer there in the usual way, just \
                           answer."
@@ -464,6 +483,6 @@ impl Tool for Message {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        self.send(&cx, arguments).await.unwrap_or_else(|no| failure("message", &no))
+        self.send(&cx, arguments).await.unwrap_or_else(|no| failure(NAME, &no))
     }
 }

@@ -11,11 +11,11 @@ use std::{
 use async_trait::async_trait;
 use homard_agent::{
     command::OWNER,
-    courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Poll, Receipt},
+    courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Poll, Receipt, Recipient},
     tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
 };
 use homard_proto::{AgentId, CallId, Route, RunId};
-use homard_tools::{Message, MessageRules};
+use homard_tools::{Message, MessageRules, Recipients};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +37,13 @@ impl Courier for Bag {
 
     fn manner(&self, _: &str) -> Option<Manner> {
         Some(Manner::default())
+    }
+
+    fn recipient(&self, route: &Route) -> Result<Recipient, CourierError> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let id = text(&route.to).trim_start_matches("telegram:").to_owned();
+        let is_known = !id.starts_with("stranger");
+        Ok(Recipient { channel: text(&route.channel), account: text(&route.account), id, is_known })
     }
 }
 
@@ -282,4 +289,42 @@ async fn a_guest_edits_here_and_takes_nothing_back() {
     let edited = desk.call(json!({"action": "edit", "messageId": "m9", "message": "x"})).await;
     assert!(!edited.is_error, "{edited:?}");
     assert_eq!(desk.carried().len(), 1);
+}
+
+// M5.
+#[tokio::test]
+async fn m5_only_the_chat_that_is_answered_and_those_that_the_owner_named_are_written_to() {
+    let mut desk = owner();
+    let send = |target: &str| json!({"action": "send", "channel": "telegram", "target": target, "message": "x"});
+    for target in ["stranger", "telegram:stranger", "stranger:topic:5", "stranger2"] {
+        let told = why(&desk.call(send(target)).await);
+        assert!(told.contains("tools.message.allowTo") && told.contains("may not write to stranger"), "{told}");
+    }
+    for action in ["react", "edit", "poll", "read", "delete"] {
+        let call = json!({
+            "action": action, "target": "stranger", "messageId": "1", "emoji": "x", "message": "x", "pollQuestion": "x",
+            "pollOption": ["a", "b"],
+        });
+        assert!(why(&desk.call(call).await).contains("tools.message.allowTo"), "{action}");
+    }
+    let many = json!({"action": "broadcast", "targets": ["7", "stranger"], "message": "x"});
+    assert!(why(&desk.call(many).await).contains("tools.message.allowTo"));
+    assert_eq!(desk.carried(), [], "a broadcast with one of them goes to nobody");
+    assert!(!desk.call(send("7")).await.is_error);
+
+    let listed = |all: &[&str], own: &[&str]| {
+        let texts = |list: &[&str]| list.iter().copied().map(str::to_owned).collect::<Vec<_>>();
+        let courier: Arc<dyn Courier> = desk.bag.clone();
+        Recipients::new(Some(courier), texts(all), [(AgentId::main(), texts(own))].into())
+    };
+    let (all, own) = (listed(&["telegram:stranger"], &[]), listed(&[], &["telegram:stranger"]));
+    let other = listed(&["webhook:stranger"], &["telegram/work:stranger"]);
+    for (recipients, is_error) in [(all, false), (own, false), (other, true)] {
+        desk.tool = desk.tool.clone().with_recipients(recipients);
+        assert_eq!(desk.call(send("stranger")).await.is_error, is_error);
+    }
+
+    desk.tool = Message::new(Some(desk.bag.clone()), MessageRules::default());
+    desk.origin.route = Route::new(Some("telegram"), Some("stranger"), Some("bot"), None);
+    assert!(!desk.call(send("telegram:stranger")).await.is_error, "the chat that is answered, in another spelling");
 }

@@ -29,6 +29,9 @@ pub(crate) struct Letter {
     /// Whether its sound is sent as a voice message.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_voice: bool,
+    /// Whether addresses in the text are shown without a preview.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) hides_previews: bool,
     /// Whether nobody minds if it does not arrive.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_best_effort: bool,
@@ -76,6 +79,7 @@ impl Letter {
             text: self.text,
             media: media.collect(),
             is_voice: self.is_voice,
+            hides_previews: self.hides_previews,
             ..Outgoing::default()
         }
     }
@@ -116,6 +120,7 @@ mod tests {
             root: Some(PathBuf::from("/home/main")),
             reply_to: Some("m1".to_owned()),
             is_voice: true,
+            hides_previews: true,
             ..Letter::default()
         };
         let kept = delivery(serde_json::to_value(&letter).unwrap());
@@ -130,6 +135,7 @@ mod tests {
                 Media::File { root: PathBuf::from("/home/main"), path: "./c.png".to_owned() },
             ],
             is_voice: true,
+            hides_previews: true,
             ..Outgoing::default()
         };
         assert_eq!(Letter::of(&kept).outgoing(&kept), expected);

@@ -29,7 +29,9 @@ pub(crate) const ABORTED: &str = "aborted";
 /// Why a block does not go that could not be relied on.
 const TAKEN_BACK: &str = "taken back: it comes with the rest of the answer";
 
-/// Why a file does not go with a reply.
+/// Why a medium with an address does not go with a reply.
+const NO_WEB: &str = "web_fetch is not allowed here, so addresses are not loaded";
+/// The same for a file of the workspace.
 const NO_FILES: &str = "files of the workspace are sent to the owner only";
 
 /// Whether a message does not go because its run does not want it to.
@@ -58,6 +60,8 @@ pub(crate) struct Style {
     pub(crate) delay: Delay,
     /// The folder of files that may go with a message; `None` if none may.
     pub(crate) root: Option<PathBuf>,
+    /// Whether no address may be loaded for it: neither media nor previews.
+    pub(crate) is_offline: bool,
     /// Whether the session says what it does beside answering.
     pub(crate) is_talkative: bool,
 }
@@ -66,7 +70,8 @@ impl Style {
     /// How an agent's messages look in the replies to somebody.
     pub(crate) fn of(profile: &Profile, asked: (&Origin, &SessionKey)) -> Self {
         let root = profile.opens_workspace(asked).then(|| profile.workdir.clone());
-        Self { delay: profile.delivery.delay, root, ..Self::default() }
+        let is_offline = !profile.loads_addresses(asked);
+        Self { delay: profile.delivery.delay, root, is_offline, ..Self::default() }
     }
 }
 
@@ -200,18 +205,35 @@ impl Line {
             let (reply_to, thread) = hung(&self.manner, self.thread.clone(), named);
             let (media, root) = media.take().unwrap_or_default();
             let (is_voice, is_best_effort) = (payload.is_voice, self.post.is_best_effort);
-            Letter { text, media, root, reply_to, thread, is_voice, is_best_effort, ..Letter::default() }
+            let hides_previews = self.style.is_offline;
+            Letter {
+                text,
+                media,
+                root,
+                reply_to,
+                thread,
+                is_voice,
+                is_best_effort,
+                hides_previews,
+                ..Letter::default()
+            }
         };
         parts(payload.text, self.manner.text_limit).into_iter().enumerate().map(letter).collect()
     }
 
-    /// A payload without the files that may not go with it; its text says which these are.
+    /// A payload without the media that may not go with it; its text says which these are.
     fn sendable(&self, mut payload: Payload) -> Payload {
-        if self.style.root.is_none() {
-            for file in payload.media.extract_if(.., |media| !is_address(media)) {
-                let gap = if payload.text.is_empty() { "" } else { "\n\n" };
-                payload.text.push_str(&format!("{gap}({file} was not sent: {NO_FILES})"));
-            }
+        let refusal = |media: &str| match is_address(media) {
+            true => self.style.is_offline.then_some(NO_WEB),
+            false => self.style.root.is_none().then_some(NO_FILES),
+        };
+        for media in std::mem::take(&mut payload.media) {
+            let Some(why) = refusal(&media) else {
+                payload.media.push(media);
+                continue;
+            };
+            let gap = if payload.text.is_empty() { "" } else { "\n\n" };
+            payload.text.push_str(&format!("{gap}({media} was not sent: {why})"));
         }
         payload
     }
@@ -348,6 +370,19 @@ mod tests {
         let sent = letters(&closed.block(&alone, (0, 0)));
         assert_eq!(sent[0].text, format!("(taxes.txt was not sent: {NO_FILES})"));
         assert!(sent[0].media.is_empty() && sent[0].root.is_none());
+    }
+
+    #[test]
+    fn m5_a_run_without_the_web_has_no_address_loaded() {
+        let line = line(Manner::default(), None, Style { is_offline: true, ..Style::default() });
+        let media = vec!["https://evil.example/?d=1".to_owned()];
+        let sent = letters(&line.finals([Payload { media, ..Payload::answer("Look.") }], 0));
+        let expected = Letter {
+            text: format!("Look.\n\n(https://evil.example/?d=1 was not sent: {NO_WEB})"),
+            hides_previews: true,
+            ..Letter::default()
+        };
+        assert_eq!(sent, [expected]);
     }
 
     // Case 137.

@@ -17,7 +17,7 @@ use crate::courier::Manner;
 /// The name of a channel that leads nowhere outside.
 pub(crate) const INTERNAL: &str = "webchat";
 /// The word for the channel on which a session was spoken to last.
-const LAST: &str = "last";
+pub(crate) const LAST: &str = "last";
 /// The channel of a session that was only spoken to inside, where the house names none.
 pub const USUAL_CHANNEL: &str = "whatsapp";
 

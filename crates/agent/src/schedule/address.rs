@@ -12,8 +12,8 @@
 use homard_proto::{Extra, Route};
 use serde_json::Value;
 
-use super::job::{AgentTurn, Job};
-use crate::post::plan::Wish;
+use super::job::{AgentTurn, Job, Payload};
+use crate::post::plan::{LAST, Wish};
 
 /// Where a job wants its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,6 +44,17 @@ pub(super) fn address(job: &Job, turn: &AgentTurn) -> Address {
     }
 }
 
+impl Job {
+    /// The chat that the job names for its answer. `None` if it is not sent, or goes where the main session was spoken to
+    /// last. The channel is `None` if the job leaves it open.
+    pub fn recipient(&self) -> Option<Route> {
+        let Payload::AgentTurn(turn) = &self.payload else { return None };
+        let Wish { is_wanted, route } = address(self, turn).wish;
+        let channel = route.channel.filter(|channel| channel != LAST);
+        (is_wanted && route.to.is_some()).then_some(Route { channel, ..route })
+    }
+}
+
 fn route(said: &Extra, channel: &str) -> Route {
     let channel = word(said, channel).map(|name| name.to_lowercase());
     let (to, account) = (word(said, "to"), word(said, "accountId"));
@@ -69,7 +80,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schedule::job::Payload;
 
     fn said(delivery: &Value, payload: &Value) -> (bool, Route, bool) {
         let mut fields = json!({

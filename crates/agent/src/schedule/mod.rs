@@ -82,6 +82,9 @@ impl Tasks {
     }
 }
 
+/// Says whether a job may be as it is; an error says why not.
+pub type Permit = Box<dyn Fn(&Job) -> Result<(), String> + Send>;
+
 impl Schedule {
     /// Loads the jobs and starts to run them. To be called once the hub has recovered; to be stopped
     /// before the hub shuts down.
@@ -120,12 +123,22 @@ impl Schedule {
 
     /// Makes a job.
     pub async fn add(&self, fields: Extra) -> Result<Job, Error> {
-        self.ask(|tell| Wish::Add(fields, tell)).await
+        self.add_if(fields, Box::new(|_| Ok(()))).await
+    }
+
+    /// Makes a job if it is permitted.
+    pub async fn add_if(&self, fields: Extra, permit: Permit) -> Result<Job, Error> {
+        self.ask(|tell| Wish::Add(fields, permit, tell)).await
     }
 
     /// Changes a job.
     pub async fn update(&self, id: &str, patch: Extra) -> Result<Job, Error> {
-        self.ask(|tell| Wish::Change(id.to_owned(), patch, tell)).await
+        self.update_if((id, patch), Box::new(|_| Ok(()))).await
+    }
+
+    /// Changes a job if it is permitted as it would be then.
+    pub async fn update_if(&self, (id, patch): (&str, Extra), permit: Permit) -> Result<Job, Error> {
+        self.ask(|tell| Wish::Change((id.to_owned(), patch), permit, tell)).await
     }
 
     /// Removes a job; says whether there was one. The story of its runs stays.

@@ -37,13 +37,28 @@ struct Saying<'a> {
     target: Target,
     is_silent: bool,
     is_voice: bool,
+    hides_previews: bool,
+}
+
+impl Telegram {
+    /// The parameter that keeps Telegram from loading addresses of a text, if it must not.
+    fn previews(&self, hides_previews: bool) -> Map<String, Value> {
+        let is_disabled = hides_previews || !self.settings.has_previews;
+        params([("link_preview_options", if is_disabled { json!({ "is_disabled": true }) } else { Value::Null })])
+    }
 }
 
 /// Says something, and names the messages that it became.
 pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Receipt, Failure> {
-    let Outgoing { place, reply_to, is_silent, is_voice, .. } = &outgoing;
+    let Outgoing { place, reply_to, is_silent, is_voice, hides_previews, .. } = &outgoing;
     let reply_to = reply_to.as_deref().map(number).transpose()?;
-    let mut saying = Saying { telegram, target: Target::parse(place)?, is_silent: *is_silent, is_voice: *is_voice };
+    let mut saying = Saying {
+        telegram,
+        target: Target::parse(place)?,
+        is_silent: *is_silent,
+        is_voice: *is_voice,
+        hides_previews: *hides_previews,
+    };
     let steps = plan(outgoing, telegram.settings.text_limit);
     if steps.is_empty() {
         return Err(Failure::Refused("Telegram: there is nothing to say".to_owned()));
@@ -112,9 +127,7 @@ impl Saying<'_> {
     }
 
     async fn text(&mut self, part: &Part, reply_to: Option<i64>) -> Result<Value, Trouble> {
-        let is_disabled = !self.telegram.settings.has_previews;
-        let preview = if is_disabled { json!({ "is_disabled": true }) } else { Value::Null };
-        let own = params([("link_preview_options", preview)]);
+        let own = self.telegram.previews(self.hides_previews);
         self.styled("sendMessage", "text", Some(part), Sent { own, reply_to, file: None }).await
     }
 
@@ -255,12 +268,13 @@ pub(super) async fn act(telegram: &Telegram, act: Act) -> Result<Receipt, Failur
             all.extend(params([("reaction", json!(reactions))]));
             (call("setMessageReaction", all).await, Some(message))
         }
-        Act::Edit { place, message, text } => {
+        Act::Edit { place, message, text, hides_previews } => {
             let [part] = <[Part; 1]>::try_from(markup::parts(&text, markup::LIMIT)).map_err(|parts| {
                 let why = if parts.is_empty() { "there is nothing to say" } else { "it does not fit into one message" };
                 Failure::Refused(format!("Telegram, editMessageText: {why}"))
             })?;
-            let all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+            let mut all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+            all.extend(telegram.previews(hides_previews));
             let with = |words: Map<String, Value>| all.clone().into_iter().chain(words).collect();
             let html = params([("text", json!(part.html)), ("parse_mode", json!("HTML"))]);
             let done = match call("editMessageText", with(html)).await {

@@ -140,12 +140,48 @@ async fn a_poll_is_asked() {
 }
 
 #[tokio::test]
+async fn m5_previews_are_hidden_in_messages_and_edits_that_say_so() {
+    let fake = FakeTelegram::start().await.unwrap();
+    let bot = bot(&fake);
+    let text = "https://evil.example/?d=1";
+    for hides_previews in [true, false] {
+        let message = bot.send(Outgoing { hides_previews, ..words("1", "7", text) }).await.unwrap().message.unwrap();
+        let place = Place { to: "7".to_owned(), thread: None };
+        bot.act(Act::Edit { place, message, text: format!("{text}2"), hides_previews }).await.unwrap();
+        for method in ["sendMessage", "editMessageText"] {
+            let preview = fake.calls_of(method).pop().unwrap().params["link_preview_options"].clone();
+            assert_eq!(preview == json!({"is_disabled": true}), hides_previews, "{method}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn m5_a_chat_has_one_id_in_all_spellings() {
+    let fake = FakeTelegram::start().await.unwrap();
+    let bot = bot(&fake);
+    for (to, id) in [
+        ("7", "7"),
+        (" telegram:7", "7"),
+        ("+7", "7"),
+        ("-1007:topic:5", "-1007"),
+        ("@news", "@news"),
+        ("https://t.me/news", "@news"),
+    ] {
+        assert_eq!(bot.recipient(to).unwrap(), id, "{to}");
+    }
+    assert!(bot.recipient("somebody else").is_err());
+}
+
+#[tokio::test]
 async fn what_was_said_can_be_changed_taken_back_and_reacted_to() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
     let place = || Place { to: "7".to_owned(), thread: Some("1".to_owned()) };
     let message = bot.send(words("1", "7", "draft")).await.unwrap().message.unwrap();
-    let edit = |text: &str| Act::Edit { place: place(), message: message.clone(), text: text.to_owned() };
+    let edit = |text: &str| {
+        let (place, message, text) = (place(), message.clone(), text.to_owned());
+        Act::Edit { place, message, text, hides_previews: false }
+    };
     bot.act(edit("**better**")).await.unwrap();
     bot.act(edit("better")).await.unwrap();
     fake.spoil("editMessageText", Fault::Denied(400, "Bad Request: can't parse entities"));

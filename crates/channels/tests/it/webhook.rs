@@ -81,7 +81,9 @@ async fn acts_are_told_by_their_type() {
     peer.act(Act::Type(place())).await.unwrap();
     peer.act(Act::React { place: place(), message: message(), emoji: Some("👍".to_owned()) }).await.unwrap();
     peer.act(Act::React { place: place(), message: message(), emoji: None }).await.unwrap();
-    peer.act(Act::Edit { place: place(), message: message(), text: "new".to_owned() }).await.unwrap();
+    peer.act(Act::Edit { place: place(), message: message(), text: "new".to_owned(), hides_previews: false })
+        .await
+        .unwrap();
     peer.act(Act::Delete { place: place(), message: message() }).await.unwrap();
     assert_eq!(
         fake.seen(),

@@ -22,6 +22,7 @@ use std::{
 };
 
 use homard_agent::{Ambient, Hub, courier::CourierError, tape::State};
+use homard_audit::Audit;
 use homard_channels::{Channel, Outgoing, Probe, Receipt, Road, pairing::Book};
 use homard_config::Loaded;
 use homard_proto::{ChannelAccount, RunId};
@@ -95,6 +96,11 @@ impl Account {
     /// Who takes what comes in, if anybody listens.
     fn desk(&self) -> Option<&Arc<Desk>> {
         self.desk.get()
+    }
+
+    /// What the account is called.
+    fn name(&self) -> String {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).at.account().to_owned()
     }
 
     /// Which files may go out with messages.
@@ -335,6 +341,17 @@ impl Channels {
     fn usual_to(&self, account: &Account) -> Option<String> {
         let policy = account.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
         policy.usual_to(&self.0.book.approved(&policy.at).unwrap_or_default())
+    }
+
+    /// Whether the owner named a chat of an account.
+    fn knows(&self, account: &Account, id: &str) -> bool {
+        let policy = account.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
+        policy.knows(id, &self.0.book.approved(&policy.at).unwrap_or_default())
+    }
+
+    /// Where it is noted what was loaded for messages.
+    fn audit(&self) -> Audit {
+        self.0.hub.get().map(Hub::audit).unwrap_or_default()
     }
 
     fn account(&self, (channel, account): (&str, &str)) -> Option<Arc<Account>> {

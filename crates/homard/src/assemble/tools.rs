@@ -20,8 +20,8 @@ use homard_agent::{
 use homard_audit::Audit;
 use homard_config::Loaded;
 use homard_tools::{
-    Background, ExecSettings, Exited, FileAccess, MemorySettings, Message, MessageRules, WebFetch, WebFetchSettings,
-    WebSearch, WebSearchSettings,
+    Background, ExecSettings, Exited, FileAccess, MemorySettings, Message, MessageRules, Recipients, WebFetch,
+    WebFetchSettings, WebSearch, WebSearchSettings,
     egress::{Bounds, SystemNames},
     house::{self, HouseRules, SpawnRules},
     sandbox,
@@ -102,11 +102,12 @@ impl Bench {
         troubles.extend(loaded.config.strange_tools().into_iter().map(|(path, what)| format!("{path} {what}")));
         all.extend(house::all(house_rules(&loaded.config)));
         all.extend(homard_tools::memory(memory(&loaded.config, paths, files.clone())));
-        let message = Message::new(self.courier.clone(), MessageRules::default());
-        all.push(Arc::new(message.with_files(files.clone())));
+        let recipients = recipients(self.courier.clone(), &loaded.config);
+        let message = Message::new(self.courier.clone(), message_rules(&loaded.config));
+        all.push(Arc::new(message.with_recipients(recipients.clone()).with_files(files.clone())));
         all.push(Arc::new(Image::new(loaded.config.agents.defaults.image_model.clone(), files)));
         if let Some(Desk { schedule, live }) = &self.gateway {
-            all.push(Arc::new(Cron::new(schedule.clone())));
+            all.push(Arc::new(Cron::new(schedule.clone(), recipients)));
             all.push(Arc::new(Gateway::new(live.clone(), paths.clone())));
         }
         let (setups, left_out) = servers::setups(&loaded.config.mcp, &paths.state);
@@ -243,6 +244,23 @@ fn house_rules(config: &Config) -> HouseRules {
     }
 }
 
+/// Which chats agents may write to by themselves.
+fn recipients(courier: Option<Arc<dyn Courier>>, config: &Config) -> Recipients {
+    let of_agents =
+        config.agents.members().into_iter().map(|agent| (agent.id.clone(), agent.said.tools.message.allow_to.clone()));
+    Recipients::new(courier, config.tools.message.allow_to.clone(), of_agents.collect())
+}
+
+/// What a conversation may send elsewhere.
+fn message_rules(config: &Config) -> MessageRules {
+    let (said, usual) = (&config.tools.message, MessageRules::default());
+    MessageRules {
+        within_channel: said.cross_context.allow_within_provider.unwrap_or(usual.within_channel),
+        across_channels: said.cross_context.allow_across_providers.unwrap_or(usual.across_channels),
+        broadcast: said.broadcast.enabled.unwrap_or(usual.broadcast),
+    }
+}
+
 /// What reads pages of the web.
 fn fetch(config: &Config) -> Arc<dyn Tool> {
     let (said, usual) = (&config.tools.web.fetch, WebFetchSettings::default());
@@ -328,6 +346,9 @@ pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
         subagent: all.subagents.tools.meant(),
         max_depth: u32::try_from(config.agents.defaults.subagents.max_spawn_depth.unwrap_or(1)).unwrap_or(u32::MAX),
     };
+    if all.web.fetch.enabled == Some(false) {
+        rules.agent.deny.push("web_fetch".to_owned());
+    }
     if [all.exec.security, own.exec.security].into_iter().flatten().any(|word| word.0 == Security::Deny) {
         rules.agent.deny.extend(["exec".to_owned(), "process".to_owned()]);
     }

@@ -76,6 +76,7 @@ impl Sections for Config {
         warnings.extend(self.strange_tools());
         warnings.extend(self.odd_replies());
         warnings.extend(self.odd_channels());
+        warnings.extend(self.odd_recipients());
         warnings.extend(self.odd_hooks());
         warnings.extend(self.odd_plugins());
         warnings.extend(self.odd_models());

@@ -6,18 +6,22 @@ use async_trait::async_trait;
 use homard_agent::{
     ambient::iso,
     schedule::{
-        Mode, Ran, Schedule,
+        Mode, Permit, Ran, Schedule,
         job::{Job, Wake},
     },
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_proto::{AgentId, Extra};
+use homard_tools::Recipients;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{failure, refusal, told};
 
 const NAME: &str = "cron";
+
+/// What is said of an argument that OpenClaw has.
+const NO_CONTEXT: &str = "contextMessages has no effect here: say what must be known in the job's own text";
 
 /// How many runs of a job are told.
 const RUNS: usize = 50;
@@ -37,6 +41,7 @@ spoken to last; {mode:\"none\"}, or none, does not.";
 /// The tool.
 pub(crate) struct Cron {
     schedule: Arc<OnceLock<Schedule>>,
+    recipients: Recipients,
 }
 
 /// What it is called with.
@@ -67,8 +72,22 @@ impl Arguments {
 
 impl Cron {
     /// Works as soon as there is a schedule.
-    pub(crate) fn new(schedule: Arc<OnceLock<Schedule>>) -> Self {
-        Self { schedule }
+    pub(crate) fn new(schedule: Arc<OnceLock<Schedule>>, recipients: Recipients) -> Self {
+        Self { schedule, recipients }
+    }
+
+    /// Permits jobs whose answers go to chats that this run may write to.
+    fn permit(&self, cx: &ToolCx) -> Permit {
+        let (recipients, cx) = (self.recipients.clone(), cx.clone());
+        Box::new(move |job| job.recipient().map_or(Ok(()), |route| recipients.check((&cx, NAME), &route)))
+    }
+
+    /// Notes that a job was made or changed whose answers go to a chat.
+    fn noted(&self, cx: &ToolCx, job: &Job) -> Value {
+        if let Some(route) = job.recipient() {
+            self.recipients.note((cx, NAME), &route, "scheduled");
+        }
+        json!(job)
     }
 
     async fn act(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
@@ -83,10 +102,18 @@ impl Cron {
         match arguments.action.as_str() {
             "status" => Ok(status(schedule)),
             "list" => Ok(list(schedule, arguments.include_disabled)),
-            "add" => add(schedule, &mut arguments, agent).await,
+            "add" => {
+                let job = job(&mut arguments, agent)?;
+                let mut made = self.noted(cx, &schedule.add_if(job, self.permit(cx)).await.map_err(plain)?);
+                if arguments.context_messages.is_some_and(|count| count >= 1.0) {
+                    made["note"] = json!(NO_CONTEXT);
+                }
+                Ok(made)
+            }
             "update" => {
                 let patch = arguments.patch.take().ok_or("action update needs a patch: the fields to change")?;
-                schedule.update(arguments.job()?, patch).await.map(|job| json!(job)).map_err(plain)
+                let changed = schedule.update_if((arguments.job()?, patch), self.permit(cx)).await;
+                changed.map(|job| self.noted(cx, &job)).map_err(plain)
             }
             "remove" => {
                 let removed = schedule.remove(arguments.job()?).await.map_err(plain)?;
@@ -142,17 +169,13 @@ fn list(schedule: &Schedule, with_disabled: bool) -> Value {
     json!({"jobs": jobs})
 }
 
-/// Makes a job, for the agent that asks if nothing else is said.
-async fn add(schedule: &Schedule, arguments: &mut Arguments, agent: Option<&AgentId>) -> Result<Value, String> {
+/// The fields of a new job, for the agent that asks if nothing else is said.
+fn job(arguments: &mut Arguments, agent: Option<&AgentId>) -> Result<Extra, String> {
     let mut job = arguments.job.take().ok_or("action add needs a job: its name, schedule and payload")?;
     if let Some(agent) = agent {
         job.entry("agentId").or_insert_with(|| json!(agent));
     }
-    let mut made = json!(schedule.add(job).await.map_err(plain)?);
-    if arguments.context_messages.is_some_and(|count| count >= 1.0) {
-        made["note"] = json!("contextMessages has no effect here: say what must be known in the job's own text");
-    }
-    Ok(made)
+    Ok(job)
 }
 
 #[async_trait]

@@ -3,6 +3,7 @@
 mod deliver;
 mod door;
 mod drafts;
+mod egress;
 mod identity;
 mod kills;
 mod non_owners;

@@ -8,7 +8,7 @@ use super::{Clock, Error};
 use crate::{
     profile::Agents,
     schedule::{
-        due,
+        Permit, due,
         edit::{self, House},
         job::Job,
     },
@@ -37,10 +37,9 @@ pub enum Mode {
 type Tell<T> = oneshot::Sender<Result<T, Error>>;
 
 /// What the clock is asked.
-#[derive(Debug)]
 pub(in crate::schedule) enum Wish {
-    Add(Extra, Tell<Job>),
-    Change(String, Extra, Tell<Job>),
+    Add(Extra, Permit, Tell<Job>),
+    Change((String, Extra), Permit, Tell<Job>),
     Remove(String, Tell<bool>),
     Run(String, Mode, Tell<Ran>),
 }
@@ -49,16 +48,17 @@ impl Clock {
     /// Does what is asked. Whoever asked may have gone, and that is fine.
     pub(super) async fn heed(&mut self, wish: Wish) {
         match wish {
-            Wish::Add(fields, tell) => tell.send(self.add(fields).await).ok(),
-            Wish::Change(id, patch, tell) => tell.send(self.change(&id, patch).await).ok(),
+            Wish::Add(fields, permit, tell) => tell.send(self.add(fields, permit).await).ok(),
+            Wish::Change((id, patch), permit, tell) => tell.send(self.change(&id, patch, permit).await).ok(),
             Wish::Remove(id, tell) => tell.send(self.remove(&id).await).ok(),
             Wish::Run(id, mode, tell) => tell.send(self.run_now(&id, mode).await).ok(),
         };
     }
 
-    async fn add(&mut self, fields: Extra) -> Result<Job, Error> {
+    async fn add(&mut self, fields: Extra, permit: Permit) -> Result<Job, Error> {
         let id = self.hub.ambient().nonce();
         let mut job = edit::make(fields, &id, self.house(&self.hub.agents())).map_err(Error::Invalid)?;
+        permit(&job).map_err(Error::Invalid)?;
         self.plan(&mut job);
         let mut jobs = self.jobs.clone();
         jobs.push(job.clone());
@@ -68,10 +68,11 @@ impl Clock {
         Ok(job)
     }
 
-    async fn change(&mut self, id: &str, patch: Extra) -> Result<Job, Error> {
+    async fn change(&mut self, id: &str, patch: Extra, permit: Permit) -> Result<Job, Error> {
         let mut jobs = self.jobs.clone();
         let job = jobs.iter_mut().find(|job| job.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
         let mut changed = edit::change(job, patch, self.house(&self.hub.agents())).map_err(Error::Invalid)?;
+        permit(&changed).map_err(Error::Invalid)?;
         self.plan(&mut changed);
         job.clone_from(&changed);
         self.complaints.remove(id);

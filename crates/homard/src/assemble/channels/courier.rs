@@ -3,9 +3,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use homard_agent::courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Receipt};
+use homard_agent::courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Receipt, Recipient};
+use homard_audit::{Fact, What};
 use homard_channels as channels;
 use homard_channels::{Act, Failure, Place};
+use homard_proto::{Route, RunId};
 use homard_tools::{FileAccess, enclose};
 
 use super::{Account, Channels};
@@ -37,21 +39,49 @@ impl Courier for Channels {
             ..Manner::default()
         })
     }
+
+    fn recipient(&self, route: &Route) -> Result<Recipient, CourierError> {
+        let (channel, account) = self.speaker(route.channel.as_deref(), route.account.as_deref())?;
+        let chat = |to: &str| account.channel.recipient(to);
+        let id = chat(route.to.as_deref().unwrap_or_default()).map_err(error)?;
+        let is_usual = account.said.default_to.as_deref().is_some_and(|to| chat(to).is_ok_and(|usual| usual == id));
+        let is_known = is_usual || self.knows(&account, &id);
+        Ok(Recipient { channel, account: account.name(), id, is_known })
+    }
 }
 
 impl Channels {
+    /// Notes which hosts the platform is about to ask for a message: those of media, and that of a preview.
+    fn note_loads(&self, account: &Account, outgoing: &Outgoing) {
+        let manner = account.channel.manner();
+        let media = outgoing.media.iter().filter_map(|media| match media {
+            Media::Url(url) => Some(("media", url.as_str())),
+            Media::File { .. } | Media::Bytes { .. } => None,
+        });
+        let has_preview = manner.has_previews && !outgoing.hides_previews;
+        let previewed = has_preview.then(|| first_address(&outgoing.text)).flatten();
+        for (kind, address) in media.chain(previewed.map(|address| ("preview", address))) {
+            let fact = Fact::new(What::Egress).by(outgoing.run.as_ref().map_or("message", RunId::as_str));
+            let fact = fact.with("host", host(address)).with("channel", manner.channel).with("kind", kind);
+            self.audit().note(fact.ended("asked"));
+        }
+    }
+
     async fn carry(&self, account: &Account, outgoing: Outgoing) -> Result<channels::Receipt, CourierError> {
         if !outgoing.action.speaks() {
+            self.note_loads(account, &outgoing);
             return act(account, outgoing).await;
         }
-        let Outgoing { id, to, thread, run, reply_to, text, poll, is_silent, is_voice, .. } = outgoing;
+        self.note_loads(account, &outgoing);
+        let Outgoing { id, to, thread, run, reply_to, text, poll, is_silent, is_voice, hides_previews, .. } = outgoing;
         let poll = poll.map(|poll| channels::Poll {
             question: poll.question,
             options: poll.options,
             is_multiple: poll.is_multiple,
         });
         let (place, media) = (Place { to, thread }, media(&account.files(), outgoing.media).await?);
-        let outgoing = channels::Outgoing { id, place, reply_to, text, media, is_silent, is_voice, poll };
+        let outgoing =
+            channels::Outgoing { id, place, reply_to, text, media, is_silent, is_voice, poll, hides_previews };
         if let Some(run) = run
             && let Some(said) = self.drafts().become_answer(account.channel.as_ref(), &run, &outgoing).await
         {
@@ -91,6 +121,19 @@ impl Channels {
     }
 }
 
+/// The first address of the web in a text.
+fn first_address(text: &str) -> Option<&str> {
+    let at = ["https://", "http://"].iter().filter_map(|scheme| text.find(scheme)).min()?;
+    text[at..].split(|c: char| c.is_whitespace() || matches!(c, ')' | ']' | '>' | '"')).next()
+}
+
+/// The host of an address, as far as it has one.
+fn host(address: &str) -> &str {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    place.rsplit_once('@').map_or(place, |(_, place)| place)
+}
+
 /// Does something else than saying something.
 async fn act(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt, CourierError> {
     let place = Place { to: outgoing.to, thread: outgoing.thread };
@@ -98,7 +141,7 @@ async fn act(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt,
     let act = match outgoing.action {
         Action::React => Act::React { place, message, emoji: outgoing.emoji },
         Action::Unreact => Act::React { place, message, emoji: None },
-        Action::Edit => Act::Edit { place, message, text: outgoing.text },
+        Action::Edit => Act::Edit { place, message, text: outgoing.text, hides_previews: outgoing.hides_previews },
         Action::Delete => Act::Delete { place, message },
         Action::Send | Action::Reply | Action::ThreadReply | Action::Poll | Action::Read => {
             let (channel, action) = (account.channel.manner().channel, outgoing.action.name());
@@ -138,5 +181,22 @@ pub(super) fn error(failure: Failure) -> CourierError {
         Failure::RetryAfter { after, why } => CourierError::Unavailable { why, retry_after: Some(after) },
         Failure::Unavailable(why) => CourierError::Unavailable { why, retry_after: None },
         Failure::Unknown(why) => CourierError::Unknown(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m5_the_host_that_a_platform_asks_is_found_in_an_address() {
+        for (text, expected) in [
+            ("See https://evil.example/?d=1 and http://b.example", Some("evil.example")),
+            ("[x](http://user:pw@evil.example:81/a)", Some("evil.example:81")),
+            ("(https://evil.example)", Some("evil.example")),
+            ("no address: example.org", None),
+        ] {
+            assert_eq!(first_address(text).map(host), expected, "{text}");
+        }
     }
 }

@@ -161,7 +161,9 @@ impl Drafts {
         let place = draft.spot.place();
         let Some(message) = state.message.clone() else {
             let reply_to = draft.spot.reply_to.clone();
-            let outgoing = Outgoing { id: format!("draft-{run}"), place, reply_to, text, ..Outgoing::default() };
+            let id = format!("draft-{run}");
+            // An address that is not written to its end is nobody's, and the answer decides about previews.
+            let outgoing = Outgoing { id, place, reply_to, text, hides_previews: true, ..Outgoing::default() };
             let failure = match timeout(SENDING, channel.send(outgoing)).await {
                 Ok(Ok(Receipt { message: Some(message), .. })) => {
                     state.message = Some(message.clone());
@@ -182,7 +184,7 @@ impl Drafts {
             state.is_closed = true;
             return Shown::NoMore;
         };
-        match timeout(EDITING, channel.act(Act::Edit { place, message, text })).await {
+        match timeout(EDITING, channel.act(Act::Edit { place, message, text, hides_previews: true })).await {
             Ok(Ok(_)) => Shown::Yes,
             Ok(Err(Failure::RetryAfter { after, .. })) => Shown::Later(after),
             Ok(Err(Failure::Refused(_) | Failure::Unsupported { .. })) => {
@@ -214,7 +216,8 @@ impl Drafts {
         let is_plain = answer.media.is_empty() && answer.poll.is_none() && !answer.text.trim().is_empty();
         let is_there = answer.place == place && answer.reply_to == draft.spot.reply_to;
         if is_plain && is_there && !state.is_doubtful {
-            let edit = Act::Edit { place: place.clone(), message: message.clone(), text: answer.text.clone() };
+            let (text, hides_previews) = (answer.text.clone(), answer.hides_previews);
+            let edit = Act::Edit { place: place.clone(), message: message.clone(), text, hides_previews };
             let edited = timeout(ANSWERING, channel.act(edit)).await;
             let edited =
                 edited.unwrap_or_else(|_| Err(Failure::Unknown("the platform did not answer in time".to_owned())));

@@ -120,6 +120,17 @@ impl Policy {
         owner.map(|owner| owner.id().to_owned())
     }
 
+    /// Whether the owner named a chat: as an owner, as somebody who may write, or as a group; or approved it by pairing.
+    /// One that is let in because everybody is (`*`) was named by nobody.
+    pub(super) fn knows(&self, id: &str, paired: &[Identity]) -> bool {
+        let peer = self.at.sender(id);
+        let lists = [Some(&self.rules.allow_from), self.rules.group_allow_from.as_ref()];
+        let mut named = lists.into_iter().flatten().flat_map(AllowList::senders).chain(self.owners.iter().flatten());
+        named.any(|sender| *sender == peer)
+            || paired.contains(&peer)
+            || (id != "*" && self.rules.groups.contains_key(id))
+    }
+
     /// The only person who is let in. Of two, nobody knows which of them is the owner; and whom a program calls by an id
     /// is the program's affair.
     fn only_person<'a>(&'a self, paired: &'a [Identity]) -> Option<&'a Identity> {

@@ -28,6 +28,24 @@ impl Config {
         meant.map(|(name, _)| (key("channels").key(name), what.to_owned())).collect()
     }
 
+    /// Entries of `allowTo` that name no chat.
+    pub(super) fn odd_recipients(&self) -> Found {
+        let all = (key("tools"), &self.tools.message.allow_to);
+        let own = self.named().map(|(path, _, agent)| (path.key("tools"), &agent.tools.message.allow_to));
+        let mut found = Vec::new();
+        for (path, list) in std::iter::once(all).chain(own) {
+            let path = path.key("message").key("allowTo");
+            for (at, entry) in list.iter().enumerate() {
+                let parts = entry.trim().split_once(':');
+                if entry.trim() != "*" && parts.is_none_or(|(channel, id)| channel.is_empty() || id.is_empty()) {
+                    let what = format!("is {entry:?}, which names no chat: write telegram:7, telegram:* or *");
+                    found.push((path.index(at), what));
+                }
+            }
+        }
+        found
+    }
+
     /// What is worth a word about channels.
     pub(super) fn odd_channels(&self) -> Found {
         let mut found = self.unsupported_channels();
@@ -109,6 +127,23 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn m5_a_recipient_without_a_channel_is_told() {
+        let text = "{tools: {message: {allowTo: ['7', 'telegram:7', '*', ':7']}},
+            agents: {list: [{id: 'a', tools: {message: {allowTo: ['telegram:']}}}]}}";
+        let told: Vec<_> =
+            Config::read(Path::new("homard.json"), text).warnings.iter().map(ToString::to_string).collect();
+        for (part, is_told) in [
+            ("tools.message.allowTo[0] is \"7\", which names no chat", true),
+            ("tools.message.allowTo[3]", true),
+            ("agents.list[0].tools.message.allowTo[0]", true),
+            ("tools.message.allowTo[1]", false),
+            ("tools.message.allowTo[2]", false),
+        ] {
+            assert_eq!(told.iter().any(|line| line.contains(part)), is_told, "{part}: {told:?}");
+        }
+    }
 
     #[test]
     fn settings_that_let_in_nobody_are_told() {

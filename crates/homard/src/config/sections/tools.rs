@@ -37,9 +37,52 @@ pub(crate) struct Tools {
     /// Whether agents may talk to one another.
     #[serde(deserialize_with = "super::object")]
     pub(crate) agent_to_agent: AgentToAgent,
+    /// Messages to chats.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) message: Message,
     /// The web.
     #[serde(deserialize_with = "super::object")]
     pub(crate) web: Web,
+}
+
+/// Messages to chats, by the `message` tool and by jobs that agents make.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Message {
+    /// Chats that agents may write to, besides the one that is answered and those that the config or a pairing names: `telegram:7`, `telegram/work:7`, `telegram:@channel`, `telegram:*`, `*`. Default: none.
+    pub(crate) allow_to: Vec<String>,
+    /// Whether a conversation may write to others.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) cross_context: CrossContext,
+    /// One call that writes to many.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) broadcast: Broadcast,
+}
+
+/// Whether a conversation may write to others.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct CrossContext {
+    /// To others on its platform. Default: true.
+    pub(crate) allow_within_provider: Option<bool>,
+    /// To other platforms. Default: false.
+    pub(crate) allow_across_providers: Option<bool>,
+}
+
+/// One call that writes to many.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Broadcast {
+    /// Whether that may be. Default: true.
+    pub(crate) enabled: Option<bool>,
+}
+
+/// Messages of an agent to chats.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct AgentMessage {
+    /// Chats that this agent may write to, besides those that all agents may. Default: none.
+    pub(crate) allow_to: Vec<String>,
 }
 
 /// What runs see of other sessions.
@@ -77,6 +120,9 @@ pub(crate) struct AgentTools {
     pub(crate) by_provider: BTreeMap<String, Policy>,
     /// Tools that senders other than the owner may use, besides their default ones. Give such an agent a workspace of its own: with `read` they reach all of it. Default: none.
     pub(crate) non_owner_allow: Vec<String>,
+    /// Its messages to chats.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) message: AgentMessage,
     /// How its commands run.
     #[serde(deserialize_with = "super::object")]
     pub(crate) exec: AgentExec,

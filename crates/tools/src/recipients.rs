@@ -1,0 +1,130 @@
+//! The chats that an agent may write to by itself: with `message`, and with jobs that announce their answer.
+//!
+//! A message to a chat takes words out of the house, like a request to a web server. So a run writes to the chat that it
+//! answers, to chats that the owner named, and to those on a list; to no other.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use homard_agent::{
+    courier::{Courier, CourierError, Recipient},
+    tool::ToolCx,
+};
+use homard_audit::{Fact, What};
+use homard_proto::{AgentId, Route, identity::DEFAULT_ACCOUNT};
+
+/// The chats that agents may write to. Clones share it.
+#[derive(Clone, Default)]
+pub struct Recipients {
+    courier: Option<Arc<dyn Courier>>,
+    lists: Arc<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// `tools.message.allowTo`.
+    all: Vec<String>,
+    /// `agents.list[].tools.message.allowTo`.
+    of_agents: BTreeMap<AgentId, Vec<String>>,
+}
+
+impl fmt::Debug for Recipients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recipients").field("lists", &self.lists).finish_non_exhaustive()
+    }
+}
+
+impl Recipients {
+    /// Those that the courier knows, and those on the lists: `telegram:7`, `telegram/work:7`, `telegram:*`, `*`.
+    pub fn new(courier: Option<Arc<dyn Courier>>, all: Vec<String>, of_agents: BTreeMap<AgentId, Vec<String>>) -> Self {
+        Self { courier, lists: Arc::new(Lists { all, of_agents }) }
+    }
+
+    /// Checks that a call of a tool may write to a chat. An error says why not and what would allow it; it is noted.
+    pub fn check(&self, (cx, tool): (&ToolCx, &str), route: &Route) -> Result<(), String> {
+        // Without a courier nothing is sent, whatever is allowed.
+        let Some(courier) = &self.courier else { return Ok(()) };
+        let found = courier.recipient(route).map_err(|error| error.to_string())?;
+        let is_here = || {
+            let origin = &cx.origin.route;
+            origin.channel.is_some()
+                && origin.to.is_some()
+                && courier.recipient(origin).is_ok_and(|here| is_same(&here, &found))
+        };
+        if found.is_known || is_here() || self.lists(cx).any(|entry| names(entry, &found)) {
+            return Ok(());
+        }
+        note((cx, tool), &found, "refused");
+        let Recipient { channel, id, .. } = &found;
+        Err(format!(
+            "this agent may not write to {id} on {channel}: it is not the chat that is answered, and the owner has not named \
+             it. The owner can add \"{channel}:{id}\" to tools.message.allowTo or agents.list[].tools.message.allowTo, or \
+             to channels.{channel}.allowFrom if they may also write to the agent"
+        ))
+    }
+
+    /// Notes that a call of a tool has something sent to a chat.
+    pub fn note(&self, call: (&ToolCx, &str), route: &Route, outcome: &str) {
+        let found: Option<Result<Recipient, CourierError>> =
+            self.courier.as_ref().map(|courier| courier.recipient(route));
+        if let Some(Ok(found)) = found {
+            note(call, &found, outcome);
+        }
+    }
+
+    fn lists(&self, cx: &ToolCx) -> impl Iterator<Item = &String> {
+        let own = cx.session.agent().and_then(|agent| self.lists.of_agents.get(agent));
+        self.lists.all.iter().chain(own.into_iter().flatten())
+    }
+}
+
+fn note((cx, tool): (&ToolCx, &str), found: &Recipient, outcome: &str) {
+    let fact = Fact::new(What::Egress).by(cx.session.as_str()).with("tool", tool);
+    cx.audit().note(fact.with("channel", &found.channel).with("to", &found.id).ended(outcome));
+}
+
+fn is_same(one: &Recipient, other: &Recipient) -> bool {
+    (&one.channel, &one.account, &one.id) == (&other.channel, &other.account, &other.id)
+}
+
+/// Whether an entry of a list names a chat. Without an account it names the chat on every account.
+fn names(entry: &str, found: &Recipient) -> bool {
+    let Some((place, id)) = entry.trim().split_once(':') else { return entry.trim() == "*" };
+    let (channel, account) = place.split_once('/').map_or((place, None), |(channel, account)| (channel, Some(account)));
+    let own = if found.account.is_empty() { DEFAULT_ACCOUNT } else { &found.account };
+    channel.eq_ignore_ascii_case(&found.channel)
+        && account.is_none_or(|account| account.eq_ignore_ascii_case(own))
+        && (id == "*" || id == found.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m5_an_entry_names_a_chat_by_channel_account_and_id() {
+        let found = |account: &str| Recipient {
+            channel: "telegram".to_owned(),
+            account: account.to_owned(),
+            id: "-100".to_owned(),
+            is_known: false,
+        };
+        for (entry, expected) in [
+            ("telegram:-100", true),
+            (" Telegram:-100 ", true),
+            ("telegram:*", true),
+            ("*", true),
+            ("telegram/work:-100", true),
+            ("telegram/work:*", true),
+            ("telegram/home:-100", false),
+            ("telegram:100", false),
+            ("telegram:-1001", false),
+            ("webhook:-100", false),
+            ("-100", false),
+            ("telegram", false),
+            ("", false),
+        ] {
+            assert_eq!(names(entry, &found("work")), expected, "{entry}");
+        }
+        assert!(names("telegram/default:-100", &found("")));
+    }
+}

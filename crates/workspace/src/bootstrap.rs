@@ -9,7 +9,7 @@ use std::{
 use tracing::warn;
 
 use crate::{
-    Body, LoadGate, LoadRule, Page,
+    Body, LoadGate, LoadRule, LoadRules, Page,
     file::{self, Place, Stamp},
     text::Text,
 };
@@ -108,20 +108,14 @@ impl Reader {
     }
 
     /// Calls `load` with the rules of the gate, which hold until it returns. `None` if the gate did not call it.
-    pub fn held<T>(&self, mut load: impl FnMut(&dyn Fn(&Path) -> LoadRule) -> T) -> Option<T> {
+    pub fn held<T>(&self, mut load: impl FnMut(&LoadRules<'_>) -> T) -> Option<T> {
         let Some(gate) = &self.gate else { return Some(load(&|_| LoadRule::File)) };
         let mut loaded = None;
         gate.hold(&mut |rule| loaded = Some(load(rule)));
         loaded
     }
 
-    fn allowed_pages(
-        &self,
-        dir: &Path,
-        audience: Audience,
-        limits: &Limits,
-        rule: &dyn Fn(&Path) -> LoadRule,
-    ) -> Vec<Page> {
+    fn allowed_pages(&self, dir: &Path, audience: Audience, limits: &Limits, rule: &LoadRules<'_>) -> Vec<Page> {
         let mut seen = HashSet::new();
         let mut left = limits.total;
         let mut pages = Vec::new();

@@ -17,6 +17,6 @@ pub mod starter;
 
 pub use bootstrap::{Audience, Limits, Reader, page as page_of};
 pub use identity::Identity;
-pub use load::{LoadGate, LoadRule};
+pub use load::{LoadGate, LoadRule, LoadRules};
 pub use page::{Body, Page};
 pub use starter::{Error, Made, Problem, Starter, make};

@@ -21,9 +21,12 @@ pub enum LoadRule {
     Nothing,
 }
 
+/// The rule for each path.
+pub type LoadRules<'a> = dyn Fn(&Path) -> LoadRule + 'a;
+
 /// Decides what may be loaded.
 pub trait LoadGate: fmt::Debug + Send + Sync {
     /// Calls `load` once with the rule for each path. No command begins or ends until it returns, so the rules hold for
     /// what is read meanwhile.
-    fn hold(&self, load: &mut dyn FnMut(&dyn Fn(&Path) -> LoadRule));
+    fn hold(&self, load: &mut dyn FnMut(&LoadRules<'_>));
 }

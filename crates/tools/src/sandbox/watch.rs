@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use homard_workspace::{LoadGate, LoadRule};
+use homard_workspace::{LoadGate, LoadRule, LoadRules};
 
 use super::{
     aside::private,
@@ -118,7 +118,7 @@ impl Watches {
 
 /// A file that a running command may have made is not loaded into prompts.
 impl LoadGate for Watches {
-    fn hold(&self, load: &mut dyn FnMut(&dyn Fn(&Path) -> LoadRule)) {
+    fn hold(&self, load: &mut dyn FnMut(&LoadRules<'_>)) {
         let live = self.lock();
         load(&|path| live.rule(path));
     }

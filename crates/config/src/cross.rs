@@ -1,6 +1,6 @@
 //! What can only be seen between values that are fine each.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeSet, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -30,6 +30,14 @@ pub trait Sections: DeserializeOwned + Default + JsonSchema {
 
     /// Notes that a part of these sections must not be used, because of a variable that is not set.
     fn put_out_of_use(&mut self, _part: &Path, _why: &Problem) {}
+
+    /// Notes the files that the config was read from, there or not.
+    fn note_files(&mut self, _files: &[PathBuf]) {}
+
+    /// Directories in which agents may write. Files there cannot be included.
+    fn agent_directories(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 
     /// What can only be seen between values that are fine each, such as two things with one name.
     fn cross_check(&self) -> Findings {

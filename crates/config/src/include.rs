@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     file::{self, Files},
     path::Step,
-    problem::{self, Problem},
+    problem::{self, Place, Problem},
     tree::{self, Kind, Member, Node, Spot, dotted},
 };
 
@@ -34,6 +34,8 @@ pub(crate) struct Include<'a> {
     pub(crate) files: &'a mut Files,
     /// Every file that was asked for, there or not.
     pub(crate) watched: &'a mut Vec<PathBuf>,
+    /// Where each included file is named.
+    pub(crate) included: &'a mut Vec<Included>,
     pub(crate) problems: &'a mut Vec<Problem>,
     pub(crate) warnings: &'a mut Vec<Problem>,
     /// How often a file was asked for.
@@ -42,6 +44,46 @@ pub(crate) struct Include<'a> {
     pub(crate) chain: Vec<PathBuf>,
     /// The keys that lead to the value at hand.
     pub(crate) way: Vec<Step>,
+}
+
+/// An included file, and the place that names it.
+pub(crate) struct Included {
+    path: PathBuf,
+    /// The key, as in `agents.$include`.
+    key: String,
+    place: Option<Place>,
+}
+
+impl Included {
+    /// What is wrong with it if one of these directories contains it: an agent can write there.
+    pub(crate) fn refuse_in(&self, directories: &[PathBuf]) -> Option<Problem> {
+        let directory = directory_of(&self.path, directories)?;
+        Some(Problem {
+            path: self.key.clone(),
+            place: self.place.clone(),
+            what: format!(
+                "names {}, which is in {}, where an agent can change it",
+                self.path.display(),
+                directory.display()
+            ),
+            help: Some("move the file out of the workspace".to_owned()),
+        })
+    }
+}
+
+/// The directory that contains a file, if one does. Links count as what they lead to.
+pub(crate) fn directory_of<'a>(file: &Path, directories: &'a [PathBuf]) -> Option<&'a PathBuf> {
+    let file = real(file);
+    directories.iter().find(|directory| file.starts_with(real(directory)))
+}
+
+/// The real path of a file or directory that may be missing: of the part that exists.
+fn real(path: &Path) -> PathBuf {
+    let existing = path.ancestors().find_map(|above| Some((above.canonicalize().ok()?, above)));
+    match existing {
+        Some((real, above)) => path.strip_prefix(above).map_or_else(|_| real.clone(), |rest| real.join(rest)),
+        None => path.to_owned(),
+    }
 }
 
 impl Include<'_> {
@@ -152,6 +194,9 @@ impl Include<'_> {
         if !self.watched.contains(&path) {
             self.watched.push(path.clone());
         }
+        let key = dotted(&[self.way.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat());
+        let place = node.at.map(|spot| self.files.place(spot));
+        self.included.push(Included { path: path.clone(), key, place });
         let text = match file::read(&path) {
             Ok(Some(bytes)) => file::text(bytes),
             Ok(None) => Err("does not exist".to_owned()),
@@ -284,6 +329,7 @@ mod tests {
             roots: &roots,
             files: &mut Files::new(&main),
             watched: &mut watched,
+            included: &mut Vec::new(),
             problems: &mut problems,
             warnings: &mut warnings,
             asked: 0,
@@ -378,9 +424,10 @@ mod tests {
         std::os::unix::fs::symlink("../secret.json", config.join("link.json")).unwrap();
         let main = config.join("main.json");
         let files = &mut Files::new(&main);
-        let (watched, problems, warnings) = (&mut Vec::new(), &mut Vec::new(), &mut Vec::new());
+        let (watched, included) = (&mut Vec::new(), &mut Vec::new());
+        let (problems, warnings, chain) = (&mut Vec::new(), &mut Vec::new(), vec![main]);
         let mut include =
-            Include { roots: &[], files, watched, problems, warnings, asked: 0, chain: vec![main], way: Vec::new() };
+            Include { roots: &[], files, watched, included, problems, warnings, asked: 0, chain, way: Vec::new() };
         assert_eq!(include.read("{$include: 'link.json'}".to_owned()).value(), json!({}));
         assert_eq!(problems[0].what, "of main.json names link.json, which is outside the config's folder");
     }

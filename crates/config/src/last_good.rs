@@ -89,7 +89,8 @@ pub fn read_or_last_good<T: Sections>(
     let good = recall(state_dir)
         .map(|source| sections::<T>(Node::placeless(source), env, &Files::new(path)))
         .filter(Loaded::is_usable);
-    let Some(Loaded { config, source, tree, variables, faults, .. }) = good else { return Err(Box::new(loaded)) };
+    let Some(Loaded { mut config, source, tree, variables, faults, .. }) = good else { return Err(Box::new(loaded)) };
+    config.note_files(&loaded.files);
     let path = copy(state_dir);
     let saved_at = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
     let loaded = Loaded { config, source, tree, variables, faults, ..loaded };

@@ -14,9 +14,9 @@ use crate::{
     check::{Checked, check},
     cross::{FoundFault, Sections, placed},
     file::{self, Files},
-    include::Include,
+    include::{self, Include},
     known, path,
-    problem::{Fault, Problem},
+    problem::{self, Fault, Problem},
     tree::{Kind, Node, OPTIONS, without},
     variables,
 };
@@ -72,6 +72,12 @@ impl<T> Loaded<T> {
         self.problems.is_empty()
     }
 
+    /// The first included file that is in one of these directories.
+    pub fn included_below(&self, directories: &[PathBuf]) -> Option<&Path> {
+        let below = |file: &&PathBuf| include::directory_of(file, directories).is_some();
+        self.files.iter().skip(1).find(below).map(PathBuf::as_path)
+    }
+
     /// All that is wrong, in the order of the files.
     pub fn wrong(&self) -> Vec<Problem> {
         let faults = self.faults.iter().map(|fault| &fault.problem);
@@ -118,7 +124,7 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded
     let hash = hash(&bytes);
     let raw = String::from_utf8(bytes.clone()).ok();
     let mut files = Files::new(path);
-    let mut watched = vec![path.to_owned()];
+    let (mut watched, mut included) = (vec![path.to_owned()], Vec::new());
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     let text = file::text(bytes).unwrap_or_else(|why| {
         problems.push(whole(format!("the file {why}")));
@@ -133,6 +139,7 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded
         roots: env.include_roots,
         files: &mut files,
         watched: &mut watched,
+        included: &mut included,
         problems: &mut problems,
         warnings: &mut warnings,
         asked: 0,
@@ -147,10 +154,16 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded
     }
     let read = sections::<T>(node, env, &files);
     problems.extend(read.problems);
+    if !included.is_empty() {
+        let directories = read.config.agent_directories();
+        problems.extend(included.iter().filter_map(|file| file.refuse_in(&directories)).take(problem::MOST));
+    }
     warnings.extend(read.warnings);
     Problem::sort(&mut problems);
     Problem::sort(&mut warnings);
-    Loaded { text: raw, hash, files: watched, problems, warnings, ..read }
+    let mut config = read.config;
+    config.note_files(&watched);
+    Loaded { config, text: raw, hash, files: watched, problems, warnings, ..read }
 }
 
 /// Reads the sections of a merged tree, wherever that came from.
@@ -225,6 +238,7 @@ mod tests {
         token: Option<String>,
         list: Vec<u8>,
         channels: BTreeMap<String, Channel>,
+        workspace: Option<PathBuf>,
     }
 
     #[derive(Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -247,6 +261,10 @@ mod tests {
                     channel.why = Some(why.to_string());
                 }
             }
+        }
+
+        fn agent_directories(&self) -> Vec<PathBuf> {
+            self.workspace.clone().into_iter().collect()
         }
 
         /// The list must rise; a token of one letter is worth a word.
@@ -375,6 +393,36 @@ mod tests {
         let env = Env { variable: &|_| None, include_roots: &[] };
         let loaded: Loaded<Config> = read_text(&folder.path().join("config.json"), "{$include: 'more.json'}", &env);
         assert_eq!((loaded.config.list, loaded.problems), (vec![1], vec![]));
+    }
+
+    #[test]
+    fn h1_a_file_that_an_agent_can_write_is_not_included() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = folder.path().join("workspace");
+        fs::create_dir(&workspace).unwrap();
+        fs::write(workspace.join("n.json"), "{token: '${KEY}'}").unwrap();
+        fs::write(folder.path().join("mine.json"), "{workspace: 'elsewhere', more: {$include: 'link/n.json'}}")
+            .unwrap();
+        std::os::unix::fs::symlink("workspace", folder.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("workspace", folder.path().join("alias")).unwrap();
+        let path = folder.path().join("config.json");
+        let refused = |include: &str| {
+            let place = folder.path().join("alias");
+            fs::write(&path, format!("{{workspace: {place:?}, $include: {include:?}}}")).unwrap();
+            let loaded = read_with(&path);
+            assert!(!loaded.is_usable(), "{include}");
+            loaded.problems.iter().map(|problem| (problem.path.clone(), problem.to_string())).collect::<Vec<_>>()
+        };
+        for include in ["workspace/n.json", "./link/../workspace/n.json", "link/n.json", "workspace/later.json"] {
+            let problems = refused(include);
+            let (key, text) = problems.iter().find(|(_, text)| text.contains("an agent can change it")).unwrap();
+            assert_eq!(key, "$include", "{include}");
+            assert!(text.ends_with("; move the file out of the workspace"), "{text}");
+        }
+        // An included file is judged by the same rule, and does not say what the workspace is if the config does.
+        assert!(refused("mine.json").iter().any(|(key, _)| key == "more.$include"));
+        fs::write(&path, "{workspace: '/nowhere', $include: 'workspace/n.json'}").unwrap();
+        assert!(read_with(&path).is_usable());
     }
 
     #[test]

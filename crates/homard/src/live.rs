@@ -12,7 +12,7 @@ use std::{
 };
 
 use homard_agent::Hub;
-use homard_config::{Fault, Loaded, diff, last_good};
+use homard_config::{Fault, Loaded, Sections, diff, last_good};
 use homard_gateway::{Audience, News, Notices, Scope};
 use homard_proto::Generation;
 use serde_json::{Value, json};
@@ -182,6 +182,14 @@ impl Live {
             return Some(format!(
                 "config file {file} has changed and is not valid, {first}; what was read before stays at work; to see \
                  all that is wrong: homard config validate"
+            ));
+        }
+        // What the config says now may come from that file, also where the workspaces are.
+        if let Some(included) = loaded.included_below(&state.used.config.agent_directories()) {
+            return Some(format!(
+                "config file {file} includes {}, which an agent can change; what was read before stays at work; move the \
+                 included file out of the workspace",
+                included.display()
             ));
         }
         // Nobody throws all settings away without a word; some editor or a lost disk does.

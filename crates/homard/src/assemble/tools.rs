@@ -193,7 +193,7 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         workspaces,
         extra_read: places(&said.extra_read),
         extra_write: places(&said.extra_write),
-        masked: places(&said.masked).into_iter().chain([paths.config.clone()]).collect(),
+        masked: places(&said.masked).into_iter().chain([paths.config.clone()]).chain(config.files.clone()).collect(),
         home,
     }
 }

@@ -23,7 +23,10 @@ use super::{
         schedule::{Heartbeat, zone},
     },
 };
-use crate::paths::{self, Paths};
+use crate::{
+    assemble::office::workspace,
+    paths::{self, Paths},
+};
 
 /// All keys, as a test writes them.
 const KEYS: &str = include_str!("../../data/config-keys.txt");
@@ -39,6 +42,20 @@ impl Sections for Config {
 
     fn put_out_of_use(&mut self, part: &Path, why: &Problem) {
         self.mark(part, why);
+    }
+
+    fn note_files(&mut self, files: &[PathBuf]) {
+        self.files = files.to_vec();
+    }
+
+    fn agent_directories(&self) -> Vec<PathBuf> {
+        // Without a state directory there is nothing to run.
+        let Ok(paths) = Paths::find() else { return Vec::new() };
+        let members = self.agents.members();
+        let workspaces = members.iter().map(|agent| workspace(self, &paths, agent));
+        let written = self.tools.exec.sandbox.extra_write.iter();
+        let written = written.map(|place| paths::expand(place.as_str().as_ref(), paths::home().as_deref()));
+        workspaces.chain(written).chain([paths.state.join("workspace")]).collect()
     }
 
     fn cross_check(&self) -> Findings {

@@ -30,6 +30,9 @@ skills are enabled; the rest is the owner's, who uses homard config set. Change 
 
 const ACTIONS: [&str; 6] = ["restart", "config.get", "config.schema", "config.apply", "config.patch", "update.run"];
 
+/// The key that puts other files in.
+const INCLUDE: &str = "$include";
+
 /// What an agent may change of any agent.
 const OF_AGENTS: &[&[&str]] = &[
     &["model"],
@@ -143,7 +146,12 @@ fn change(
     let text = before.text.as_deref().unwrap_or_default();
     let plain = |error: Refusal| error.to_string();
     let value = |text: &str| edit::value(text).map_err(|error| plain(error.into()));
-    let theirs = owners(&value(text)?, &value(&edit(text).map_err(plain)?)?);
+    let new = edit(text).map_err(plain)?;
+    let mut theirs = owners(&value(text)?, &value(&new)?);
+    if theirs.is_empty() {
+        // Also as it is read: with included files in it.
+        theirs = owners(&before.source, &Config::read(&paths.config, &new).source);
+    }
     if !theirs.is_empty() {
         return Err(format!(
             "nothing was changed, because an agent may not change {}; the owner can, with homard config set or in {}",
@@ -161,7 +169,8 @@ fn owners(before: &Value, after: &Value) -> Vec<String> {
     diff::changed(&kept(before), &kept(after)).iter().map(ToString::to_string).collect()
 }
 
-/// What of a value is the owner's. Also a reference to a variable is, wherever it stands: it may be a secret's.
+/// What of a value is the owner's. A reference to a variable or to another file is, wherever it stands: the variable may be
+/// a secret, and the file may have references of its own.
 fn held<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
     match value {
         Value::Object(members) => {
@@ -187,6 +196,9 @@ fn held<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
 
 /// Whether an agent may change what is there.
 fn is_free(way: &[&str]) -> bool {
+    if way.contains(&INCLUDE) {
+        return false;
+    }
     let is_at = |start: &[&str]| {
         start.len() <= way.len() && start.iter().zip(way).all(|(wanted, name)| *wanted == "*" || wanted == name)
     };
@@ -277,6 +289,12 @@ mod tests {
             ("/env/vars/A", json!("2"), "env.vars.A"),
             ("/mcp", json!({"servers": {"x": {"command": "sh"}}}), "mcp"),
             ("/$include", json!("/tmp/x.json"), "$include"),
+            // H1: below every key that is an agent's.
+            ("/messages", json!({"$include": "./workspace/x.json"}), "messages"),
+            ("/messages/queue", json!({"mode": "steer", "$include": ["a.json"]}), "messages.queue.$include"),
+            ("/agents/defaults/heartbeat", json!({"$include": "./workspace/x.json"}), "agents.defaults.heartbeat"),
+            ("/agents/list/0/identity", json!({"name": {"$include": "./workspace/x.json"}}), "agents.list"),
+            ("/agents/list/0/identity", json!({"name": "a ${KEY}"}), "agents.list"),
         ] {
             let found = with(path, value);
             assert!(found.len() == 1 && found[0].starts_with(key), "{path}: {found:?}");

@@ -38,6 +38,9 @@ use serde::{
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Config {
+    /// The files that it was read from.
+    #[serde(skip)]
+    pub(crate) files: Vec<std::path::PathBuf>,
     /// Who answers.
     #[serde(deserialize_with = "object")]
     pub(crate) agents: agents::Agents,

@@ -1,4 +1,5 @@
-//! Values that must not be seen: what tools say is cleared of them before it is stored, shown or told to a model.
+//! Values that must not be seen: results and arguments of tools, system prompts and replies are cleared of them before
+//! they are stored, shown or sent.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
@@ -23,7 +24,13 @@ const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// Values that must not be seen. Clones are cheap; debug output has none of them.
 #[derive(Clone, Default)]
-pub struct Secrets(Option<Arc<AhoCorasick>>);
+pub struct Secrets(Option<Arc<Patterns>>);
+
+struct Patterns {
+    search: AhoCorasick,
+    /// Every spelling, sorted.
+    spellings: Vec<String>,
+}
 
 impl Secrets {
     /// These values, as they are and as tools write them: in base64, in hex, percent-encoded and as in JSON.
@@ -34,9 +41,9 @@ impl Secrets {
             return Self::default();
         }
         // The longest at a place, so that a key is not half hidden by one that it begins with.
-        let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns);
+        let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns);
         match built {
-            Ok(found) => Self(Some(Arc::new(found))),
+            Ok(search) => Self(Some(Arc::new(Patterns { search, spellings: patterns.into_iter().collect() }))),
             Err(error) => {
                 tracing::error!(%error, "secrets cannot be looked for in what tools say");
                 Self::default()
@@ -46,25 +53,68 @@ impl Secrets {
 
     /// A text without them, also where they are broken over several lines.
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let Some(found) = &self.0 else { return text.into() };
-        let (mut joined, mut breaks) = (String::with_capacity(text.len()), Vec::new());
-        for line in text.split(LINE_ENDS) {
-            joined.push_str(line);
-            breaks.push(joined.len());
+        let Some(patterns) = &self.0 else { return text.into() };
+        match patterns.clear(text, text.len()) {
+            (Cow::Borrowed(_), _) => text.into(),
+            (Cow::Owned(clear), _) => clear.into(),
         }
-        let place = |at: usize| at + breaks.partition_point(|line_end| *line_end <= at);
-        let mut clear = String::new();
-        let mut last = 0;
-        for secret in found.find_iter(&joined) {
-            clear.push_str(&text[last..place(secret.start())]);
-            clear.push_str(MASK);
-            last = place(secret.end() - 1) + 1;
+    }
+
+    /// Masks a text that arrives in pieces.
+    pub(crate) fn stream(&self) -> MaskedStream {
+        MaskedStream { secrets: self.clone(), pending: String::new() }
+    }
+
+    /// True if a value contains a text in which a secret was masked.
+    pub(crate) fn is_masked(value: &Value) -> bool {
+        match value {
+            Value::String(text) => text.contains(MASK),
+            Value::Array(values) => values.iter().any(Self::is_masked),
+            Value::Object(fields) => fields.values().any(Self::is_masked),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
-        if last == 0 {
-            return text.into();
+    }
+
+    /// A copy of a value without them, if it has any.
+    pub fn masked_value(&self, value: &Value) -> Option<Value> {
+        self.0.as_ref()?;
+        let mut clear = value.clone();
+        self.mask_value(&mut clear);
+        (clear != *value).then_some(clear)
+    }
+
+    /// Clears the blocks of a message, arguments of calls among them.
+    pub(crate) fn mask_blocks(&self, content: &mut [Block]) {
+        if self.0.is_none() {
+            return;
         }
-        clear.push_str(&text[last..]);
-        clear.into()
+        for block in content {
+            match block {
+                Block::ToolCall(call) => self.mask_value(&mut call.arguments),
+                Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Other(_) => self.mask_words(block),
+            }
+        }
+    }
+
+    /// Clears a block of text or reasoning. Reasoning that changes loses its signature, which would not match any more.
+    pub(crate) fn mask_words(&self, block: &mut Block) {
+        match block {
+            Block::Text(text) => self.mask_string(&mut text.text),
+            Block::Thinking(thinking) => {
+                if let Cow::Owned(clear) = self.mask(&thinking.thinking) {
+                    thinking.thinking = clear;
+                    thinking.thinking_signature = None;
+                }
+            }
+            Block::ToolCall(_) | Block::Image(_) | Block::Other(_) => {}
+        }
+    }
+
+    /// Clears a text in place.
+    pub fn mask_string(&self, text: &mut String) {
+        if let Cow::Owned(clear) = self.mask(text) {
+            *text = clear;
+        }
     }
 
     /// What a tool said, without them.
@@ -73,10 +123,8 @@ impl Secrets {
             return result;
         }
         for block in &mut result.content {
-            if let Block::Text(text) = block
-                && let Cow::Owned(clear) = self.mask(&text.text)
-            {
-                text.text = clear;
+            if let Block::Text(text) = block {
+                self.mask_string(&mut text.text);
             }
         }
         if let Some(details) = &mut result.details {
@@ -87,11 +135,7 @@ impl Secrets {
 
     fn mask_value(&self, value: &mut Value) {
         match value {
-            Value::String(text) => {
-                if let Cow::Owned(clear) = self.mask(text) {
-                    *text = clear;
-                }
-            }
+            Value::String(text) => self.mask_string(text),
             Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),
             Value::Object(fields) => fields.values_mut().for_each(|value| self.mask_value(value)),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -99,9 +143,96 @@ impl Secrets {
     }
 }
 
+impl Patterns {
+    /// The text before a byte without the secrets that begin there, and how many bytes of the text that takes. A secret
+    /// that begins before the byte is replaced whole.
+    fn clear<'a>(&self, text: &'a str, until: usize) -> (Cow<'a, str>, usize) {
+        let (joined, places) = join(text);
+        let mut clear = String::new();
+        let mut last = 0;
+        for secret in self.search.find_iter(&joined) {
+            let start = places.in_text(secret.start());
+            if start >= until {
+                break;
+            }
+            clear.push_str(&text[last..start]);
+            clear.push_str(MASK);
+            last = places.in_text(secret.end() - 1) + 1;
+        }
+        if last == 0 {
+            return (text[..until].into(), until);
+        }
+        let end = until.max(last);
+        clear.push_str(&text[last..end]);
+        (clear.into(), end)
+    }
+
+    /// Where the longest end of a text begins that may be the beginning of a secret.
+    fn open_end(&self, text: &str) -> Option<usize> {
+        let (joined, places) = join(text);
+        let is_begun = |end: &str| {
+            let next = self.spellings.partition_point(|spelling| spelling.as_str() <= end);
+            self.spellings.get(next).is_some_and(|spelling| spelling.starts_with(end))
+        };
+        let starts = joined.char_indices().map(|(at, _)| at);
+        starts.into_iter().find(|at| is_begun(&joined[*at..])).map(|at| places.in_text(at))
+    }
+}
+
+/// A text that arrives in pieces, masked: what may be the beginning of a secret waits for the next piece.
+#[derive(Debug)]
+pub(crate) struct MaskedStream {
+    secrets: Secrets,
+    pending: String,
+}
+
+impl MaskedStream {
+    /// What can be shown after another piece.
+    pub(crate) fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
+        let Some(patterns) = &self.secrets.0 else { return piece.into() };
+        self.pending.push_str(piece);
+        let mut shown = String::new();
+        loop {
+            let until = patterns.open_end(&self.pending).unwrap_or(self.pending.len());
+            let (clear, taken) = patterns.clear(&self.pending, until);
+            shown.push_str(&clear);
+            self.pending.drain(..taken);
+            // A secret reached beyond the open end: what is behind it may be the beginning of another one.
+            if taken <= until {
+                return shown.into();
+            }
+        }
+    }
+
+    /// What was held back, now that nothing follows.
+    pub(crate) fn finish(&mut self) -> String {
+        let rest = std::mem::take(&mut self.pending);
+        self.secrets.mask(&rest).into_owned()
+    }
+}
+
+/// Positions in a text whose line breaks were left out.
+struct Places(Vec<usize>);
+
+impl Places {
+    fn in_text(&self, at: usize) -> usize {
+        at + self.0.partition_point(|line_end| *line_end <= at)
+    }
+}
+
+/// A text without its line breaks.
+fn join(text: &str) -> (String, Places) {
+    let (mut joined, mut breaks) = (String::with_capacity(text.len()), Vec::new());
+    for line in text.split(LINE_ENDS) {
+        joined.push_str(line);
+        breaks.push(joined.len());
+    }
+    (joined, Places(breaks))
+}
+
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.0.as_ref().map_or(0, |found| found.patterns_len());
+        let count = self.0.as_ref().map_or(0, |patterns| patterns.spellings.len());
         write!(f, "Secrets({count} spellings)")
     }
 }
@@ -177,6 +308,61 @@ mod tests {
     fn the_longer_of_two_that_begin_alike_is_hidden_whole() {
         let secrets = Secrets::new(["sk-12345678".to_owned(), "sk-1234567890".to_owned()]);
         assert_eq!(secrets.mask("sk-1234567890!"), "[secret]!");
+    }
+
+    /// The text of a stream, and the longest part of it that was held back.
+    fn streamed(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
+        let mut stream = secrets.stream();
+        let (mut shown, mut held) = (String::new(), 0);
+        for piece in pieces {
+            shown.push_str(&stream.push(piece));
+            held = held.max(stream.pending.len());
+        }
+        (shown + &stream.finish(), held)
+    }
+
+    #[test]
+    fn h1_a_secret_is_masked_in_a_stream_wherever_its_pieces_are_cut() {
+        let secrets = Secrets::new([KEY.to_owned(), "sk-12345678".to_owned(), "sk-1234567890".to_owned()]);
+        let text = format!("été: {KEY}{KEY}!\nsk-12345678, sk-1234567890, sk-12345\r\n67890 sk-canary/ end s");
+        let clear = "été: [secret][secret]!\n[secret], [secret], [secret] sk-canary/ end s";
+        for width in 1..40 {
+            let chars: Vec<char> = text.chars().collect();
+            let pieces: Vec<String> = chars.chunks(width).map(|piece| piece.iter().collect()).collect();
+            let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            assert_eq!(streamed(&secrets, &pieces).0, clear, "{width}");
+        }
+        // What begins no secret is not held back.
+        assert_eq!(streamed(&secrets, &["é", "ü ", "\n", "é"]), ("éü \né".to_owned(), 0));
+        assert_eq!(streamed(&Secrets::default(), &["sk-", "12345678"]), ("sk-12345678".to_owned(), 0));
+        // One secret inside the beginning of another.
+        let nested = Secrets::new(["aaaa-secret-bbbb-cccc".to_owned(), "secret-bbbb".to_owned()]);
+        assert_eq!(streamed(&nested, &["aaaa-secret-bb", "bb-cc", "x"]).0, "aaaa-[secret]-ccx");
+    }
+
+    #[test]
+    fn l10_blocks_of_a_message_are_cleared() {
+        let secrets = Secrets::new([KEY.to_owned()]);
+        let mut content: Vec<Block> = serde_json::from_value(json!([
+            {"type": "thinking", "thinking": format!("use {KEY}"), "thinkingSignature": "s"},
+            {"type": "thinking", "thinking": "plain", "thinkingSignature": "t"},
+            {"type": "text", "text": KEY},
+            {"type": "toolCall", "id": "c", "name": "exec", "arguments": {"env": {"X": KEY}, "command": "true"}},
+        ]))
+        .unwrap();
+        secrets.mask_blocks(&mut content);
+        assert_eq!(
+            serde_json::to_value(&content).unwrap(),
+            json!([
+                {"type": "thinking", "thinking": "use [secret]"},
+                {"type": "thinking", "thinking": "plain", "thinkingSignature": "t"},
+                {"type": "text", "text": "[secret]"},
+                {"type": "toolCall", "id": "c", "name": "exec", "arguments": {"env": {"X": "[secret]"}, "command": "true"}},
+            ])
+        );
+        assert!(
+            Secrets::is_masked(&json!({"env": [{"X": "a [secret]"}]})) && !Secrets::is_masked(&json!({"a": ["b"]}))
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How a run begins: a new one with its message, one that a restart found with what it did before.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use homard_compact::escalate::Ladder;
 use homard_proto::{
@@ -168,6 +168,7 @@ impl Lane {
             answers: Vec::new(),
             words: queued.answer(),
             dispatch: None,
+            arguments: HashMap::new(),
             guard: Guard::default(),
             hooks: hub.setup.rules().hooks.clone(),
             place: hooks::Context {

@@ -79,6 +79,9 @@ impl Lane {
         }
         let mut usage = story.usage;
         usage += &beside;
+        if let Some(words) = &mut last.words {
+            profile.secrets.mask_string(words);
+        }
         let replies = match &last.words {
             Some(words) => vec![Payload::answer(words)],
             // Nobody asked, so nobody is told.
@@ -93,7 +96,8 @@ impl Lane {
                 replies
             }
         };
-        let replies = self.before_sending(queued, profile, with_news(&queued.news, replies)).await;
+        let mut replies = self.before_sending(queued, profile, with_news(&queued.news, replies)).await;
+        replies.iter_mut().for_each(|reply| profile.secrets.mask_string(&mut reply.text));
         // Behind the last hook and all commits but that of the terminal record, which cannot hold its own time.
         let at = self.hub.ambient.now_ms();
         let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));

@@ -44,15 +44,16 @@ impl Lane {
 
     /// What the owner wants to see before every answer.
     pub(super) fn prefix(&self, profile: &Profile) -> Option<footer::Prefix> {
-        let setting = profile.delivery.prefix.as_deref()?;
+        let setting = profile.secrets.mask(profile.delivery.prefix.as_deref()?);
+        let name = profile.identity.name.as_deref().map(|name| profile.secrets.mask(name));
         let record = self.session.as_ref().map(|session| &session.record);
         let facts = footer::Facts {
             provider: record.and_then(|record| record.model_provider.as_deref()),
             model: record.and_then(|record| record.model.as_deref()),
             thinking: record.and_then(|record| record.thinking_level.as_deref()),
-            name: profile.identity.name.as_deref(),
+            name: name.as_deref(),
         };
-        footer::Prefix::new(setting, facts)
+        footer::Prefix::new(&setting, facts)
     }
 }
 

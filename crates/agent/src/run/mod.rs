@@ -16,7 +16,7 @@ mod turn;
 mod voice;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -187,6 +187,8 @@ pub(crate) struct RunScope {
     pub(crate) words: Option<&'static str>,
     /// The tool that answers instead of a model, and with what it is called.
     pub(crate) dispatch: Option<(String, Value)>,
+    /// Arguments of the last message's calls that are stored without their secrets, by the ids of the calls.
+    pub(crate) arguments: HashMap<String, Concealed>,
     /// What it has done so far.
     pub(crate) guard: Guard,
     /// Who takes part in the run.
@@ -197,6 +199,15 @@ pub(crate) struct RunScope {
     pub(crate) wanted: Wanted,
     /// What pays for it.
     pub(crate) payer: Payer,
+}
+
+/// Arguments of a tool call that contain secrets. Only the run that received them has the real ones.
+#[derive(Debug)]
+pub(crate) struct Concealed {
+    /// As they are in the transcript.
+    stored: Value,
+    /// As the model wrote them.
+    real: Value,
 }
 
 /// A system prompt, and for whom it was written.
@@ -264,7 +275,7 @@ impl RunScope {
         let written = self.written.take().filter(is_written).unwrap_or_else(|| {
             self.choose_tools(spec);
             let tools = client::told(self.brief.told(spec, &self.toolbox), &self.client_tools);
-            let prompt = self.wanted.apply(self.brief.prompt(spec, level, &tools));
+            let prompt = self.wanted.apply(self.brief.prompt(spec, level, &tools)).masked(&self.profile.secrets);
             let is_offered = |name: &String| tools.iter().any(|tool| tool.name == *name);
             let left_out = self.toolbox.names().into_iter().filter(|name| !is_offered(name)).count();
             let shortened = self.brief.shortened(spec, left_out);

@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Last, RunError, RunScope,
+    Concealed, Last, RunError, RunScope,
     cap::{cap, room},
     hooks::after_call,
     panic_text,
@@ -29,6 +29,7 @@ use crate::{
     event::RunEvent,
     hooks,
     profile::ToolMode,
+    secrets::Secrets,
     task,
     tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
     writer::Then,
@@ -39,6 +40,10 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// What a model reads in place of the result of a call that was not made.
 const SKIPPED: &str = "Skipped because of a queued user message. Read it before you go on.";
+
+/// The result of a call that cannot be made after a restart, because its arguments contained a secret.
+const MASKED: &str = "This call was not run: the program was restarted, and the arguments contained a secret, which is \
+                      not stored. Make the call again if it is still needed.";
 
 /// A call that passed its checks, or the answer that it got instead.
 struct Prepared {
@@ -82,7 +87,7 @@ pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Valu
 pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -> Result<(), RunError> {
     let may_skip = made == Made::Never;
     let mut waiting: VecDeque<(usize, Prepared)> =
-        said.tool_calls().filter_map(|call| prepare(&scope.toolbox, call)).enumerate().collect();
+        said.tool_calls().filter_map(|call| with_secrets(scope, call, made)).enumerate().collect();
     note_denied(scope, &waiting);
     let mut board = Board::new(waiting.len());
     board.take_up(scope, &mut waiting);
@@ -116,11 +121,7 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
                     board.refused.insert(place);
                 }
                 scope.tell_tool(&call.name, &call.arguments);
-                scope.pass(RunEvent::ToolStarted {
-                    call: call.call.clone(),
-                    name: call.name.clone(),
-                    arguments: call.arguments.clone(),
-                });
+                tell_start(scope, &call);
                 let tell = tell.clone();
                 let work = launch(scope, call, move |partial| tell.send((place, partial)).is_ok());
                 running.push(async move { (place, work.await) });
@@ -162,10 +163,41 @@ fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<Prepared> {
     Some(Prepared { call: id, name: call.name.clone(), arguments, tool })
 }
 
+/// Prepares a call with the arguments that the model wrote: the message has them without their secrets.
+fn with_secrets(scope: &RunScope, call: &ToolCall, made: Made) -> Option<Prepared> {
+    match real_arguments(&call.arguments, scope.arguments.get(&call.id), made) {
+        Ok(None) => prepare(&scope.toolbox, call),
+        Ok(Some(real)) => prepare(&scope.toolbox, &ToolCall { arguments: real.clone(), ..call.clone() }),
+        Err(answer) => Some(Prepared { tool: Err(answer), ..prepare(&scope.toolbox, call)? }),
+    }
+}
+
+/// The arguments to use in place of the stored ones. After a restart the real ones are lost, and a call with others is
+/// not the model's: the error is its result.
+fn real_arguments<'a>(
+    stored: &Value,
+    known: Option<&'a Concealed>,
+    made: Made,
+) -> Result<Option<&'a Value>, ToolResult> {
+    let known = known.filter(|concealed| concealed.stored == *stored);
+    match (known, made) {
+        (Some(concealed), _) => Ok(Some(&concealed.real)),
+        (None, Made::Perhaps) if Secrets::is_masked(stored) => Err(ToolResult::error(MASKED)),
+        (None, Made::Never | Made::Perhaps) => Ok(None),
+    }
+}
+
+/// Publishes that a call starts, without the secrets in its arguments.
+fn tell_start(scope: &mut RunScope, call: &Prepared) {
+    let arguments = scope.profile.secrets.masked_value(&call.arguments).unwrap_or_else(|| call.arguments.clone());
+    scope.pass(RunEvent::ToolStarted { call: call.call.clone(), name: call.name.clone(), arguments });
+}
+
 /// Somebody said more: the model reads that before anything else is done. A call that failed its checks keeps its answer.
 async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>, board: &mut Board) {
-    for (place, Prepared { call, name, arguments, tool }) in waiting.drain(..) {
-        scope.pass(RunEvent::ToolStarted { call: call.clone(), name: name.clone(), arguments });
+    for (place, prepared) in waiting.drain(..) {
+        tell_start(scope, &prepared);
+        let Prepared { call, name, tool, .. } = prepared;
         let result = tool.err().unwrap_or_else(|| ToolResult::error(SKIPPED));
         board.finish(scope, place, &(call, name), result).await;
     }
@@ -233,7 +265,10 @@ fn launch(
     let place = scope.place_of_call(&cx.call, &call.name);
     async move {
         let (name, arguments) = (call.name, call.arguments);
-        let params = hooks.has(Point::AfterToolCall).then(|| arguments.as_object().cloned().unwrap_or_default());
+        let params = hooks.has(Point::AfterToolCall).then(|| {
+            let shown = secrets.masked_value(&arguments).unwrap_or_else(|| arguments.clone());
+            shown.as_object().cloned().unwrap_or_default()
+        });
         let (run, began) = (cx.run.to_string(), Instant::now());
         let tool = match call.tool {
             Ok(tool) => tool,
@@ -353,5 +388,22 @@ impl Board {
             self.recorded += 1;
         }
         scope.record(RunEvent::ToolEnded { call: call.clone(), result: answered, shown }, records);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l10_a_call_whose_secret_is_lost_is_not_made_again() {
+        let (stored, real) = (json!({"content": "key=[secret]"}), json!({"content": "key=sk-canary-12345678"}));
+        let known = Concealed { stored: stored.clone(), real: real.clone() };
+        assert_eq!(real_arguments(&stored, Some(&known), Made::Never), Ok(Some(&real)));
+        assert_eq!(real_arguments(&stored, None, Made::Perhaps), Err(ToolResult::error(MASKED)));
+        // A model may write the mask itself, and a hook may have changed the arguments.
+        assert_eq!(real_arguments(&stored, None, Made::Never), Ok(None));
+        assert_eq!(real_arguments(&json!({"content": "other"}), Some(&known), Made::Never), Ok(None));
+        assert_eq!(real_arguments(&json!({"path": "a"}), None, Made::Perhaps), Ok(None));
     }
 }

@@ -1,6 +1,10 @@
 //! One question to the model, and its answer.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::BoxStream};
 use homard_model::{
@@ -17,7 +21,7 @@ use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Last, Plea, RunError, RunScope, compact,
+    Concealed, Last, Plea, RunError, RunScope, compact,
     voice::{self, Voice},
 };
 use crate::{
@@ -26,6 +30,7 @@ use crate::{
         budget::{self, Window},
     },
     event::RunEvent,
+    secrets::Secrets,
 };
 
 /// An answer.
@@ -149,6 +154,7 @@ async fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, u
     scope.plea = Plea::Nothing;
     scope.failover.succeeded(scope.hub.ambient.now_ms());
     settle_ids(&mut content);
+    scope.arguments = concealed(&content, &scope.profile.secrets);
     let (event, line, said) = compose(scope, content, stop, usage, None).await;
     scope.tell_answer(&said);
     if said.tool_calls().next().is_some() {
@@ -220,7 +226,7 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
 async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static, Event>) -> Result<Heard, RunError> {
     let idle = scope.failover.idle(scope.hub.ambient.now_ms());
     let mut answer = Answer::default();
-    let mut voice = Voice::new(&spec.provider, scope.said);
+    let mut voice = Voice::new(&spec.provider, scope.said, &scope.profile.secrets);
     // The model is asked while the last step is still on its way to disk; if it does not get there, the run is over.
     let (hub, tape, cancel) = (scope.hub.clone(), scope.tape.clone(), scope.cancel.clone());
     let on_disk = super::on_disk(&hub, &tape);
@@ -287,14 +293,18 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
             Some(Event::Alive) => continue,
             Some(Event::Done(done)) if done.stop == StopReason::Error => gave_up(spec),
             Some(Event::Done(done)) => {
-                let content = voice.finish(scope, answer.into_blocks());
+                let mut content = answer.into_blocks();
+                content.iter_mut().for_each(|block| scope.profile.secrets.mask_words(block));
+                let content = voice.finish(scope, content);
                 return Ok(Heard::Whole(content, done.stop, done.usage));
             }
             Some(Event::Failed(error)) => error,
             None => cut_off(spec),
         };
         if scope.blocks.as_ref().is_some_and(Blocks::has_sent) {
-            return Ok(Heard::CutShort(voice.finish(scope, answer.into_partial()), failed));
+            let mut content = answer.into_partial();
+            scope.profile.secrets.mask_blocks(&mut content);
+            return Ok(Heard::CutShort(voice.finish(scope, content), failed));
         }
         return Ok(Heard::Broken(answer, failed));
     }
@@ -386,11 +396,12 @@ async fn leave(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunEr
 
 async fn compose(
     scope: &mut RunScope,
-    content: Vec<Block>,
+    mut content: Vec<Block>,
     stop_reason: StopReason,
     usage: Usage,
     error_message: Option<String>,
 ) -> (RunEvent, Rec, Arc<Assistant>) {
+    scope.profile.secrets.mask_blocks(&mut content);
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let said = Assistant {
@@ -411,6 +422,19 @@ async fn compose(
     scope.said += 1;
     scope.is_tried = false;
     (RunEvent::Assistant { entry, said: said.clone() }, line, said)
+}
+
+/// The arguments in which secrets are masked when a message is stored: the run calls its tools with the real ones.
+fn concealed(content: &[Block], secrets: &Secrets) -> HashMap<String, Concealed> {
+    let calls = content.iter().filter_map(|block| match block {
+        Block::ToolCall(call) => Some(call),
+        Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Other(_) => None,
+    });
+    let masked = calls.filter_map(|call| {
+        let stored = secrets.masked_value(&call.arguments)?;
+        Some((call.id.clone(), Concealed { stored, real: call.arguments.clone() }))
+    });
+    masked.collect()
 }
 
 /// Makes the ids of a message's calls valid and different from one another: a result is matched to its call by them.

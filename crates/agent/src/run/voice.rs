@@ -19,12 +19,16 @@ use crate::{
     event::RunEvent,
     post::queueing,
     replies::{self, Replies},
+    secrets::{MaskedStream, Secrets},
     writer::Then,
 };
 
 /// One message of the model's on its way to the user.
 pub(super) struct Voice {
     spoken: Spoken,
+    /// Words and reasoning without secrets.
+    words: MaskedStream,
+    thoughts: MaskedStream,
     provider: String,
     /// Which assistant message of the run it is.
     ordinal: u32,
@@ -36,15 +40,17 @@ pub(super) struct Voice {
 
 impl Voice {
     /// Before the first word.
-    pub(super) fn new(provider: &str, ordinal: u32) -> Self {
+    pub(super) fn new(provider: &str, ordinal: u32, secrets: &Secrets) -> Self {
         let enforce_final = homard_model::writes_tags(provider);
         let (spoken, provider) = (Spoken::new(Rules { enforce_final }), provider.to_owned());
-        Self { spoken, provider, ordinal, is_heard: false, is_open: false }
+        let (words, thoughts) = (secrets.stream(), secrets.stream());
+        Self { spoken, words, thoughts, provider, ordinal, is_heard: false, is_open: false }
     }
 
     /// The model said more.
     pub(super) fn say(&mut self, scope: &mut RunScope, delta: &str) {
-        let part = self.spoken.hear(delta);
+        self.end_thoughts(scope);
+        let part = self.spoken.hear(&self.words.push(delta));
         self.show(scope, &part);
         self.is_open = true;
     }
@@ -52,19 +58,42 @@ impl Voice {
     /// The model thought more.
     pub(super) fn think(&mut self, scope: &mut RunScope, delta: &str) {
         self.pause(scope);
-        scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, delta);
+        let shown = self.thoughts.push(delta);
+        if !shown.is_empty() {
+            scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, &shown);
+        }
     }
 
     /// Something else than words comes: those so far go out, if they go in blocks.
     pub(super) fn pause(&mut self, scope: &mut RunScope) {
         if std::mem::take(&mut self.is_open) {
+            self.end_words(scope);
             scope.block(|blocks, now| blocks.pause(self.spoken.found(), now));
+        }
+    }
+
+    /// Shows the words that were held back because they may have begun a secret.
+    fn end_words(&mut self, scope: &mut RunScope) {
+        let rest = self.words.finish();
+        if !rest.is_empty() {
+            let part = self.spoken.hear(&rest);
+            self.show(scope, &part);
+        }
+    }
+
+    /// Shows the reasoning that was held back for the same reason.
+    fn end_thoughts(&mut self, scope: &mut RunScope) {
+        let rest = self.thoughts.finish();
+        if !rest.is_empty() {
+            scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, &rest);
         }
     }
 
     /// The message is complete: shows the rest, and returns what is kept of it. Thoughts before the answer are kept as
     /// thoughts, if the provider has not told of any itself.
     pub(super) fn finish(mut self, scope: &mut RunScope, content: Vec<Block>) -> Vec<Block> {
+        self.end_thoughts(scope);
+        self.end_words(scope);
         let part = self.spoken.finish();
         self.show(scope, &part);
         if !self.is_heard {
@@ -131,6 +160,7 @@ impl RunScope {
     pub(super) fn tell_tool(&mut self, name: &str, arguments: &Value) {
         if self.post.as_ref().is_some_and(|line| line.tells_tools()) {
             let text = label::summary(name, &label::matters(name, arguments, None), Style::Plain);
+            let text = self.profile.secrets.mask(&text).into_owned();
             self.send_block(Payload { kind: Kind::Tool, ..Payload::answer(text) });
         }
     }

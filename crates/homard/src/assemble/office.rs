@@ -244,13 +244,15 @@ impl Office {
         // What the config does not say of it, the agent may say of itself.
         let own = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
         let own = homard_workspace::Identity::parse(&own);
+        let secrets = desk.secrets(&paths, &keyring);
+        let masked = |text: Option<String>| text.map(|text| secrets.mask(&text).into_owned());
         Ok(Profile {
             is_passing: self.purpose == Purpose::OneTurn,
-            name: said.name.clone(),
+            name: masked(said.name.clone()),
             identity: Identity {
-                name: identity.name.or(own.name),
-                emoji: identity.emoji.or(own.emoji),
-                theme: identity.theme.or(own.theme),
+                name: masked(identity.name.or(own.name)),
+                emoji: masked(identity.emoji.or(own.emoji)),
+                theme: masked(identity.theme.or(own.theme)),
                 avatar: identity.avatar.or(own.avatar),
             },
             toolbox: desk.toolbox.clone(),
@@ -263,7 +265,7 @@ impl Office {
             compaction: desk.compaction(),
             pruning: config.agents.defaults.context_pruning.settings(),
             delivery: config.delivery(agent.said),
-            secrets: desk.secrets(&paths, &keyring),
+            secrets,
             offers: desk.models.offers(),
             choose: choose(desk.models.clone(), keyring, desk.own(chain)),
             thinking: said.thinking_default.or(defaults.thinking_default).map(|word| word.0),

@@ -33,6 +33,7 @@ mod reload;
 mod replies;
 mod retries;
 mod sandbox;
+mod secrets;
 mod skills;
 mod socket;
 mod stops;

@@ -16,11 +16,12 @@ mod turn;
 #[cfg(test)]
 pub(super) mod tests;
 
-use std::{path::Path, sync::Arc};
+use std::{borrow::Cow, path::Path, sync::Arc};
 
 use homard_model::ToolSpec;
 
 use super::scene::{Mode, Scene, Stable, Wording};
+use crate::secrets::Secrets;
 
 /// A system prompt, and what it is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,17 @@ pub(crate) struct Prompt {
     pub(crate) stable: usize,
     /// Its sections, in order. Their characters are all that there are: a line break counts for the section after it.
     pub(crate) parts: Vec<Part>,
+}
+
+impl Prompt {
+    /// The prompt without secrets, with the same division into what stays and what does not.
+    pub(crate) fn masked(self, secrets: &Secrets) -> Self {
+        let (stable, rest) = self.text.split_at(self.stable);
+        match (secrets.mask(stable), secrets.mask(rest)) {
+            (Cow::Borrowed(_), Cow::Borrowed(_)) => self,
+            (stable, rest) => Self { text: format!("{stable}{rest}").into(), stable: stable.len(), ..self },
+        }
+    }
 }
 
 /// A section of a prompt.

@@ -202,6 +202,7 @@ impl Beating {
             (None, _) => {
                 self.woken.remove(agent);
                 let text = prompt(pulse, file.as_deref(), (now, &self.zone));
+                let text = self.hub.agents().of(Some(agent)).secrets.mask(&text).into_owned();
                 let ask = Ask { run: self.hub.ambient().run_id(), key, class: Class::Heartbeat, text };
                 let (hub, inbound, agent) = (self.hub.clone(), ask.inbound(now), agent.clone());
                 let began = Instant::now();

@@ -1,0 +1,133 @@
+//! Secrets stay where they are: not in prompts, replies, transcripts, logs, and not in what other processes can read.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use homard_testkit::fake_provider::{Asked, Call, Reply, Said};
+use serde_json::json;
+
+use crate::{
+    home::Gateway,
+    puppet::{Puppet, call, reply},
+};
+
+const SECRET: &str = "sk-other-canary-99887766";
+
+/// Files below a directory that contain a text.
+fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap().filter_map(Result::ok) {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files_with(&path, text));
+        } else if let Ok(bytes) = fs::read(&path)
+            && bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn asked(puppet: &Puppet) -> String {
+    puppet.provider.asked().pop().unwrap().json().to_string()
+}
+
+fn say(gateway: &Gateway<'_>, session: &str, text: &str) -> String {
+    let said = gateway.run(&["agent", "--session-id", session, "-m", text]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said.stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h1_an_agent_adds_no_include_and_no_variable_to_the_config() {
+    let puppet = Puppet::with(json!({
+        "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "agents": {"list": [{"id": "main"}]},
+    }))
+    .await;
+    let gateway = puppet.home.gateway();
+    let file = puppet.home.state().join("homard.json");
+    let before = fs::read_to_string(&file).unwrap();
+    let leak = r#""leak ${OTHER_SECRET_VALUE}""#;
+    call(&gateway, "write", &json!({"path": "n.json", "content": leak}));
+    call(&gateway, "write", &json!({"path": "h.json", "content": format!("{{\"prompt\": {leak}}}")}));
+    call(&gateway, "write", &json!({"path": "m.json", "content": format!("{{\"responsePrefix\": {leak}}}")}));
+    let identity = |name: &str| format!("{{agents: {{list: [{{id: 'main', identity: {{name: {name}}}}}]}}}}");
+    for raw in [
+        identity("'${OTHER_SECRET_VALUE}'"),
+        identity("{$include: './workspace/n.json'}"),
+        identity("{'\\u0024include': ['./workspace/n.json']}"),
+        "{agents: {defaults: {heartbeat: {$include: './workspace/h.json'}}}}".to_owned(),
+        "{messages: {$include: './workspace/m.json'}}".to_owned(),
+        "{messages: {responsePrefix: {$include: './workspace/n.json'}}}".to_owned(),
+        "{$include: './workspace/m.json'}".to_owned(),
+    ] {
+        for action in ["config.patch", "config.apply"] {
+            let said = call(&gateway, "gateway", &json!({"action": action, "raw": raw}));
+            assert!(said.starts_with("nothing was changed"), "{action} {raw}: {said}");
+        }
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    say(&gateway, "fresh", "hello");
+    assert!(!asked(&puppet).contains(SECRET));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h1_a_file_in_the_workspace_is_not_included() {
+    let puppet = Puppet::with(json!({"messages": {"$include": "./workspace/m.json"}})).await;
+    fs::create_dir_all(puppet.home.state().join("workspace")).unwrap();
+    fs::write(puppet.home.state().join("workspace/m.json"), "{}").unwrap();
+    let (code, told) = puppet.home.refused_start();
+    assert_ne!(code, Some(0));
+    assert!(told.contains("messages.$include") && told.contains("an agent can change it"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h1_prompts_and_replies_are_masked() {
+    let puppet = Puppet::with(json!({
+        "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "messages": {"responsePrefix": "<{identityName} ${OTHER_SECRET_VALUE}>"},
+        "agents": {"list": [{"id": "main", "identity": {"name": "Robo ${OTHER_SECRET_VALUE}", "theme": "${OTHER_SECRET_VALUE}"}}]},
+    }))
+    .await;
+    let gateway = puppet.home.gateway();
+    let said = say(&gateway, "fresh", "hello");
+    assert!(said.starts_with("<Robo [secret] [secret]> ") && said.contains("hello"), "{said}");
+    let prompt = asked(&puppet);
+    assert!(prompt.contains("Robo [secret]") && !prompt.contains(SECRET), "{prompt}");
+    // The model repeats what it was told: the user's line stays as it was typed, the reply is masked.
+    let said = say(&gateway, "other", &format!("It is {SECRET}!"));
+    assert!(said.contains("It is [secret]!") && !said.contains(SECRET), "{said}");
+    let kept = files_with(&puppet.home.state().join("agents"), "It is [secret]!");
+    assert!(!kept.is_empty());
+}
+
+/// Writes a file with a secret in it, once.
+fn writer(asked: &Asked) -> Reply {
+    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+    if messages.last().is_some_and(|last| last["role"] == "user") {
+        let arguments = json!({"path": "note.txt", "content": format!("key={SECRET}\n")});
+        let calls = vec![Call { id: "call_1".to_owned(), name: "write".to_owned(), arguments }];
+        return Reply { said: Said { calls, ..Said::default() }, ..Reply::default() };
+    }
+    reply(asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
+    let vars = json!({"vars": {"OTHER_SECRET_VALUE": SECRET}});
+    let puppet = Puppet::answering(json!({"env": vars}), writer).await;
+    let gateway = puppet.home.gateway();
+    say(&gateway, "fresh", "write it");
+    let state = puppet.home.state();
+    assert_eq!(fs::read_to_string(state.join("workspace/note.txt")).unwrap(), format!("key={SECRET}\n"));
+    let messages = puppet.provider.asked().pop().unwrap().json()["messages"].clone();
+    assert!(messages.to_string().contains("key=[secret]") && !messages.to_string().contains(SECRET), "{messages}");
+    drop(gateway);
+    let is_config = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().contains(".json") && path.parent() == Some(&state))
+    };
+    let found: Vec<_> = files_with(&state, SECRET).into_iter().filter(|path| !is_config(path)).collect();
+    assert_eq!(found, [state.join("workspace/note.txt")]);
+}

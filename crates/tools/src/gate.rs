@@ -15,7 +15,10 @@ use homard_proto::{AgentId, RunId, SessionKey};
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
-use crate::argv::{self, Joint, NotPlain, Part};
+use crate::{
+    argv::{self, Joint, NotPlain, Part},
+    git_settings::GitSettings,
+};
 
 /// Where programs are that need no rule if they only read their input.
 const TRUSTED: [&str; 2] = ["/bin", "/usr/bin"];
@@ -83,6 +86,8 @@ pub enum Decision {
 #[derive(Debug, Clone, PartialEq)]
 struct Look {
     bound: Bound,
+    /// The settings of the git repository that it uses.
+    git: Option<GitSettings>,
     /// Its parts with their programs' whole paths, if it is plain.
     plain: Result<Vec<Found>, NotPlain>,
 }
@@ -94,6 +99,8 @@ struct Found {
     part: Part,
     /// Whether the program is in the workspace, by its path or by what that leads to.
     is_inside: bool,
+    /// Whether it is git, by its name or by what that leads to.
+    is_git: bool,
 }
 
 impl Gate {
@@ -151,6 +158,9 @@ impl Gate {
         if request.has_own_env {
             return Err(NotPlain("it sets variables".to_owned()));
         }
+        if let Some(program) = look.git.as_ref().and_then(|git| git.program.as_ref()) {
+            return Err(NotPlain(format!("{} may have git run a program", program.display())));
+        }
         let home = request.env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.as_str());
         for found in parts {
             let Some((program, arguments)) = found.part.words.split_first() else { continue };
@@ -175,7 +185,8 @@ impl Gate {
     /// What would be remembered: each part that is not safe by itself. Nothing if one of them cannot be.
     fn offered(&self, request: &ExecRequest, look: &Look) -> Vec<Rule> {
         let Ok(parts) = &look.plain else { return Vec::new() };
-        if request.has_own_env || parts.iter().any(|found| found.is_inside) {
+        let runs_more = look.git.as_ref().is_some_and(|git| git.program.is_some());
+        if request.has_own_env || runs_more || parts.iter().any(|found| found.is_inside) {
             return Vec::new();
         }
         parts.iter().filter(|found| !self.is_safe(found)).map(Found::rule).collect()
@@ -195,8 +206,11 @@ impl Gate {
         tell("commandArgv", json!(look.bound.argv));
         tell("envKeys", request.env.iter().map(|(name, _)| name.as_str()).collect());
         tell("sandbox", request.profile.as_str().into());
+        let git = look.git.as_ref().and_then(|git| git.program.as_ref());
         if let Err(why) = &look.plain {
             tell("warningText", why.to_string().into());
+        } else if let Some(program) = git {
+            tell("warningText", format!("{} may have git run a program", program.display()).into());
         }
         let ticket = Ticket {
             id: None,
@@ -264,6 +278,9 @@ fn look(request: &ExecRequest, shell: &Path) -> io::Result<Look> {
         },
         Err(_) => in_shell(shell, request.command.clone()),
     };
+    let uses_git = argv::mentions(&request.command).any(|word| word == "git" || word.ends_with("/git"))
+        || plain.as_ref().is_ok_and(|parts| parts.iter().any(|found| found.is_git));
+    let git = if uses_git { GitSettings::of(&request.cwd) } else { None };
     let folder = fs::metadata(&request.cwd)?;
     let cwd = FolderSeen { path: request.cwd.to_string_lossy().into_owned(), dev: folder.dev(), ino: folder.ino() };
     let bound = Bound {
@@ -274,8 +291,9 @@ fn look(request: &ExecRequest, shell: &Path) -> io::Result<Look> {
         session: request.session.as_str().to_owned(),
         run: request.run.as_str().to_owned(),
         profile: request.profile.clone(),
+        repository: git.as_ref().map(|git| git.digest.clone()),
     };
-    Ok(Look { bound, plain })
+    Ok(Look { bound, git, plain })
 }
 
 /// Where programs and files are looked for.
@@ -299,12 +317,13 @@ impl Place<'_> {
         {
             return Err(why);
         }
+        let is_git = [&path, &target].into_iter().any(|path| path.file_name().is_some_and(|name| name == "git"));
         *program = path.to_str().ok_or_else(unknown)?.to_owned();
         let workspace = fs::canonicalize(self.workspace);
         let is_inside = [&path, &target].into_iter().any(|path| {
             path.starts_with(self.workspace) || workspace.as_ref().is_ok_and(|workspace| path.starts_with(workspace))
         });
-        Ok(Found { part, is_inside })
+        Ok(Found { part, is_inside, is_git })
     }
 
     /// The file that a shell would start by this name. Parts of `PATH` that depend on where one is are passed over.

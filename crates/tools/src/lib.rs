@@ -16,6 +16,7 @@ mod exec;
 mod file_access;
 mod find;
 mod gate;
+mod git_settings;
 mod glob;
 mod grep;
 pub mod house;

@@ -13,7 +13,7 @@ mod filter;
 mod layers;
 mod policy;
 mod record;
-mod repository;
+pub(crate) mod repository;
 mod tier;
 mod watch;
 

@@ -358,3 +358,60 @@ async fn what_waits_outlives_a_restart() {
     assert!(again.claim(&id, &request).await.is_err());
     assert_eq!(again.desk.get(&id).unwrap().state, State::AllowedOnce);
 }
+
+/// Makes the workspace a git repository with this config.
+fn git_config(machine: &Machine, text: &str) {
+    let git = machine.work().join(".git");
+    fs::create_dir_all(git.join("objects")).unwrap();
+    fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+    fs::write(git.join("config"), text).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_a_rule_for_git_counts_only_where_the_repository_names_no_program() {
+    let plain = "[core]\n\tbare = false\n[branch \"main\"]\n\tremote = origin\n";
+    for has_pattern in [false, true] {
+        let machine = Machine::new(&["git"]);
+        let families = ["git status", "git diff", "git add"];
+        let rules = families.iter().map(|words| json!({"argv": machine.path(words)}));
+        let own = json!({"pattern": machine.bin().join("git")});
+        machine.allow(&if has_pattern { vec![own] } else { rules.collect() }).await;
+        let gate = machine.gate().await;
+        for command in ["git status", "git diff", "git add README", "git status && git diff"] {
+            git_config(&machine, plain);
+            assert!(is_run(&gate.gate(&machine.request(command)).await), "{command}");
+            for setting in ["[core]\n\tfsmonitor = sh evil.sh", "[filter \"x\"]\n\tclean = sh evil.sh"] {
+                git_config(&machine, setting);
+                let asked = gate.gate(&machine.request(command)).await;
+                let entry = gate.desk.get(&id(asked)).unwrap();
+                assert_eq!(entry.offers(), [Verdict::AllowOnce, Verdict::Deny], "{command}");
+                assert!(entry.told["warningText"].as_str().unwrap().contains("may have git run a program"));
+                gate.desk.decide(&entry.id, Verdict::Deny, "test").await.unwrap();
+            }
+        }
+        // Below the working directory there may be other repositories, and above it the one that it is in.
+        git_config(&machine, plain);
+        let below = ExecRequest { cwd: machine.work().join("a/b"), ..machine.request("git status") };
+        fs::create_dir_all(&below.cwd).unwrap();
+        assert!(is_run(&gate.gate(&below).await));
+        git_config(&machine, "[core]\n\tfsmonitor = sh evil.sh\n");
+        assert!(!is_run(&gate.gate(&below).await));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_an_approval_for_git_is_for_the_settings_that_were_there() {
+    let machine = Machine::new(&["git"]);
+    git_config(&machine, "[core]\n\tfsmonitor = true\n");
+    let gate = machine.gate().await;
+    let request = machine.request("git push");
+    for change in [".git/config", ".gitattributes", ".git/info/attributes", ".git/hooks/pre-push"] {
+        let asked = id(gate.gate(&request).await);
+        gate.desk.decide(&asked, Verdict::AllowOnce, "test").await.unwrap();
+        let file = machine.work().join(change);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        machine.program(&file);
+        let refused = gate.claim(&asked, &request).await.unwrap_err();
+        assert!(refused.contains("of the git repository has changed since it was asked"), "{change}: {refused}");
+    }
+}

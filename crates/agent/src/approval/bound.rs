@@ -21,6 +21,9 @@ pub struct Bound {
     pub run: String,
     /// What holds it: the name of its sandbox.
     pub profile: String,
+    /// A digest of the settings of the git repository that it uses, if it uses one.
+    #[serde(default)]
+    pub repository: Option<String>,
 }
 
 /// A folder, and which one it really is.
@@ -54,7 +57,7 @@ pub struct FileSeen {
 impl Bound {
     /// What is not as it was, for people.
     pub fn difference(&self, now: &Self) -> Option<&'static str> {
-        let Self { argv, cwd, env, files, session, run, profile } = self;
+        let Self { argv, cwd, env, files, session, run, profile, repository } = self;
         let same = [
             (argv == &now.argv, "the command"),
             (cwd == &now.cwd, "its folder"),
@@ -63,6 +66,7 @@ impl Bound {
             (session == &now.session, "its session"),
             (run == &now.run, "its run"),
             (profile == &now.profile, "its sandbox"),
+            (repository == &now.repository, "the config, a hook or the attributes of the git repository"),
         ];
         same.into_iter().find(|(is_same, _)| !is_same).map(|(_, what)| what)
     }

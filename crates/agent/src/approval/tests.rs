@@ -34,6 +34,7 @@ fn bound() -> Bound {
         session: "agent:main:main".to_owned(),
         run: "run-1".to_owned(),
         profile: "guarded".to_owned(),
+        repository: None,
     }
 }
 

@@ -70,6 +70,7 @@ const HARMFUL: &[(&[&str], &[&str])] = &[
             "--edit",
             "--interactive",
             "--patch",
+            "--pathspec-from-file",
         ],
     ),
     (&["cargo"], &["--config", "-C", "-Z", "--manifest-path", "--target-dir", "--out-dir", "--fix"]),
@@ -150,6 +151,9 @@ const HARMFUL: &[(&[&str], &[&str])] = &[
     (&["chmod", "chown"], &["-R", "--recursive", "--reference"]),
 ];
 
+/// The same for one subcommand.
+const HARMFUL_AFTER: &[(&str, &str, &[&str])] = &[("git", "add", &["-e", "-i", "-p"])];
+
 /// Why arguments are not tame, if they are not.
 pub(super) fn hazard(name: &str, arguments: &[String]) -> Option<String> {
     let told = |word: &str| Some(format!("{name} with {word} can run or change something else"));
@@ -161,6 +165,9 @@ pub(super) fn hazard(name: &str, arguments: &[String]) -> Option<String> {
         }
     }
     let harmful = HARMFUL.iter().filter(|(programs, _)| programs.contains(&name)).flat_map(|(_, options)| *options);
+    let subcommand = arguments.first().map(String::as_str).unwrap_or_default();
+    let after = HARMFUL_AFTER.iter().filter(|(program, first, _)| *program == name && *first == subcommand);
+    let harmful = harmful.chain(after.flat_map(|(.., options)| *options));
     let found = harmful.flat_map(|option| arguments.iter().filter(move |word| is_meant(option, word)));
     found.into_iter().next().and_then(|word| told(word))
 }

@@ -73,6 +73,18 @@ fn what_is_not_plain_says_why() {
 }
 
 #[test]
+fn m3_git_add_is_not_tame_where_it_starts_an_editor_or_reads_a_list() {
+    for arguments in ["-e", "-i", "-p", "-vp", "--edit", "--interactive", "--patch", "--pathspec-from-file=/etc/passwd"]
+    {
+        assert!(read(&format!("git add {arguments}")).is_err(), "{arguments}");
+    }
+    assert!(read("git status --pathspec-from=x").is_err());
+    for command in ["git add -A", "git add README", "git log -p", "git grep -i -e x", "git diff -i"] {
+        assert!(read(command).is_ok(), "{command}");
+    }
+}
+
+#[test]
 fn filters_are_safe_as_long_as_they_name_no_file() {
     for command in [
         "wc -l",

@@ -157,5 +157,6 @@ fn bound_to((tool, text): (&str, &str), workdir: &Path, (session, run): (&str, &
         session: session.to_owned(),
         run: run.to_owned(),
         profile: PROFILE.to_owned(),
+        repository: None,
     })
 }

@@ -12,13 +12,40 @@ use super::aside::Spot;
 const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", "modules"];
 
 /// Settings that name no program, by section: those that `git init` writes and people often add.
-const PLAIN: [(&str, &[&str]); 6] = [
-    ("core", &["repositoryformatversion", "filemode", "bare", "logallrefupdates", "ignorecase", "symlinks"]),
+const PLAIN: [(&str, &[&str]); 13] = [
+    (
+        "core",
+        &[
+            "repositoryformatversion",
+            "filemode",
+            "bare",
+            "logallrefupdates",
+            "ignorecase",
+            "symlinks",
+            "autocrlf",
+            "eol",
+            "safecrlf",
+            "quotepath",
+            "precomposeunicode",
+            "protecthfs",
+            "protectntfs",
+            "longpaths",
+            "untrackedcache",
+            "abbrev",
+        ],
+    ),
     ("extensions", &["objectformat", "refstorage"]),
     ("init", &["defaultbranch"]),
-    ("user", &["name", "email"]),
-    ("remote", &["url", "fetch"]),
-    ("branch", &["remote", "merge"]),
+    ("user", &["name", "email", "signingkey"]),
+    ("remote", &["url", "fetch", "pushurl", "tagopt", "prune"]),
+    ("branch", &["remote", "merge", "rebase", "pushremote", "vscode-merge-base"]),
+    ("submodule", &["url", "active", "branch", "ignore"]),
+    ("pull", &["rebase", "ff"]),
+    ("push", &["default", "autosetupremote"]),
+    ("fetch", &["prune"]),
+    ("merge", &["conflictstyle"]),
+    ("diff", &["algorithm", "renames"]),
+    ("gc", &["auto"]),
 ];
 
 /// How many entries of a workspace are looked through for repositories.
@@ -45,7 +72,7 @@ pub(super) fn sweep(workspace: &Path) {
 
 /// Git directories, gitlinks and bare repositories below the top of a workspace, sorted. The `.git` at the top is not among
 /// them. Links are not followed. `None` if there is too much to be searched. Blocks.
-pub(super) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
+pub(crate) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
     let (mut found, mut pending, mut seen) = (Vec::new(), vec![PathBuf::new()], 0_usize);
     while let Some(folder) = pending.pop() {
         // One that may not be listed cannot be entered by git either; one that is gone holds nothing.
@@ -135,7 +162,7 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
 }
 
 /// Whether each line is known to do no harm. One that is not understood is not.
-fn is_plain(config: &str) -> bool {
+pub(crate) fn is_plain(config: &str) -> bool {
     let mut keys: &[&str] = &[];
     config.lines().map(str::trim).all(|line| {
         if line.is_empty() {
@@ -178,6 +205,9 @@ mod tests {
             "[include]\n\tpath = evil",
             "[alias]\n\tst = !evil",
             "[remote \"a\"]\n\tuploadpack = evil",
+            "[submodule \"a\"]\n\tupdate = !evil",
+            "[diff \"a\"]\n\tcommand = evil",
+            "[merge \"a\"]\n\tdriver = evil",
         ];
         for line in bad {
             assert!(!is_plain(&format!("{usual}{line}\n")), "{line}");

@@ -29,6 +29,8 @@ enum Place {
     List,
     /// It says how to log in.
     Login,
+    /// If it is a list, its items are arguments of a program: some may be secrets.
+    Arguments,
 }
 
 /// A copy with the sentinel in place of every secret. References such as `${NAME}` are no secrets.
@@ -114,16 +116,31 @@ impl Place {
             Self::Secret if matches!(name, "source" | "provider" | "id") => Self::Open,
             Self::Secret => Self::Secret,
             Self::Login if name == "value" => Self::Secret,
-            Self::Open | Self::List | Self::Login => named(name),
+            Self::Open | Self::List | Self::Login | Self::Arguments => named(name),
         }
     }
 
-    /// The place of the items of the list that is here.
+    /// The place of the items of the list that is here, where they do not depend on one another.
     fn item(self) -> Self {
         match self {
             Self::Secret | Self::Bag | Self::List => Self::Secret,
-            Self::Open | Self::Login => Self::Open,
+            Self::Open | Self::Login | Self::Arguments => Self::Open,
         }
+    }
+
+    /// The places of all items of a list. Those that are no texts are `None`.
+    fn items(self, texts: &[Option<&str>]) -> Vec<Self> {
+        if self != Self::Arguments {
+            return vec![self.item(); texts.len()];
+        }
+        let before = std::iter::once(None).chain(texts.iter().copied());
+        let place = |(before, text): (Option<&str>, &Option<&str>)| {
+            let is_value = before.is_some_and(|before| flag(before).is_some_and(|name| named(name) == Self::Secret));
+            // The sentinel stands for something that was hidden.
+            let is_secret = |text: &str| text == REDACTED || is_secret_argument(text);
+            if is_value || text.is_some_and(is_secret) { Self::Secret } else { Self::Open }
+        };
+        before.zip(texts).map(place).collect()
     }
 
     fn hides_text(self, text: &str) -> bool {
@@ -147,6 +164,7 @@ fn named(name: &str) -> Place {
     let [before @ .., last] = words.as_slice() else { return Place::Open };
     match (before, *last) {
         ([], "env") | (["edge"], "auth") => Place::Bag,
+        ([], "args") => Place::Arguments,
         ([.., "required" | "allowed"], "headers") => Place::Open,
         (_, "headers") => Place::Bag,
         ([], "auth") => Place::Login,
@@ -204,13 +222,120 @@ fn is_reference(text: &str) -> bool {
 
 /// Whether a text is an address with a password, or with a secret among its parameters.
 fn holds_login(text: &str) -> bool {
-    let Some((_, rest)) = text.split_once("://") else { return false };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let has_password = host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
-    let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
+    let Some(address) = Address::of(text) else { return false };
     let is_secret =
         |(name, value): (&str, &str)| named(name) == Place::Secret && !value.is_empty() && !is_reference(value);
-    has_password || parameters.split(['&', '#']).filter_map(|parameter| parameter.split_once('=')).any(is_secret)
+    address.password.is_some() || address.parameters().any(is_secret)
+}
+
+/// The parts of an address that may be secrets.
+struct Address<'a> {
+    password: Option<&'a str>,
+    query: &'a str,
+}
+
+impl<'a> Address<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let (_, rest) = text.split_once("://")?;
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let password = host.rsplit_once('@').and_then(|(user, _)| Some(user.split_once(':')?.1));
+        Some(Self { password, query: rest.split_once('?').map_or("", |(_, parameters)| parameters) })
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.query.split(['&', '#']).filter_map(|parameter| parameter.split_once('='))
+    }
+}
+
+/// The name of an option of a command line, if its value is the next argument.
+fn flag(argument: &str) -> Option<&str> {
+    let name = argument.strip_prefix('-').filter(|name| !name.contains('='))?;
+    Some(name.trim_start_matches('-'))
+}
+
+/// Whether an argument of a program is a secret by itself: `--token=x`, `API_KEY=x`, `Authorization: x`, or a text that looks
+/// like a key.
+fn is_secret_argument(argument: &str) -> bool {
+    let named_so = |(name, value): (&str, &str)| {
+        named(name.trim().trim_start_matches('-')) == Place::Secret && !value.is_empty() && !is_reference(value)
+    };
+    argument.split_once('=').is_some_and(named_so)
+        || argument.split_once(':').is_some_and(named_so)
+        || looks_random(argument)
+}
+
+/// How keys of well-known services begin.
+const KEY_PREFIXES: [&str; 12] =
+    ["sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_", "eyJ", "npm_"];
+
+/// Whether a text is one long word of letters and digits, as generated keys are.
+fn looks_random(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+=".contains(&byte);
+    let count = |is: fn(&u8) -> bool| text.as_bytes().iter().filter(|byte| is(byte)).count();
+    let (digits, letters) = (count(u8::is_ascii_digit), count(u8::is_ascii_alphabetic));
+    let has_prefix = KEY_PREFIXES.iter().any(|prefix| text.starts_with(prefix)) && text.len() >= 12;
+    let is_mixed = text.len() >= 20 && digits >= 3 && letters >= 3 && text.matches(['-', '_']).count() <= 2;
+    text.bytes().all(is_word) && (has_prefix || is_mixed)
+}
+
+/// Every secret of a config, whole and in the parts in which programs show it: the password and the parameters of an
+/// address, the value of an option, the word after `Bearer`.
+pub fn known(config: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    gather(config, Place::Open, &mut found);
+    found
+}
+
+fn gather(value: &Value, place: Place, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) if place.hides(value) => found.extend(parts(text)),
+        Value::Object(object) => object.iter().for_each(|(name, value)| gather(value, place.member(name), found)),
+        Value::Array(list) => {
+            let places = place.items(&texts(list));
+            list.iter().zip(places).for_each(|(value, place)| gather(value, place, found));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A secret, and the parts of it that are secrets by themselves.
+fn parts(text: &str) -> Vec<String> {
+    let mut all = vec![text.to_owned()];
+    if let Some(address) = Address::of(text) {
+        let secret = address.parameters().filter(|(name, _)| named(name) == Place::Secret).map(|(_, value)| value);
+        all.extend(
+            address.password.into_iter().chain(secret).flat_map(|value| [value.to_owned(), percent_decoded(value)]),
+        );
+    }
+    let is_named = |(name, _): &(&str, &str)| named(name.trim().trim_start_matches('-')) == Place::Secret;
+    let value = ['=', ':'].into_iter().find_map(|sign| text.split_once(sign).filter(is_named));
+    let value = value.map_or(text, |(_, value)| value.trim());
+    let scheme = |(scheme, _): &(&str, &str)| ["basic", "bearer", "token"].contains(&scheme.to_lowercase().as_str());
+    all.push(value.split_once(' ').filter(scheme).map_or(value, |(_, word)| word.trim()).to_owned());
+    all
+}
+
+fn percent_decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut decoded, mut at) = (Vec::new(), 0);
+    while let Some(byte) = bytes.get(at) {
+        let escaped = text.get(at + 1..at + 3).filter(|_| *byte == b'%');
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                at += 3;
+            }
+            None => {
+                decoded.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+fn texts(list: &[Value]) -> Vec<Option<&str>> {
+    list.iter().map(Value::as_str).collect()
 }
 
 fn hide(value: &Value, place: Place) -> Value {
@@ -220,7 +345,10 @@ fn hide(value: &Value, place: Place) -> Value {
             let hidden = |(name, value): (&String, &Value)| (name.clone(), hide(value, place.member(name)));
             Value::Object(object.iter().map(hidden).collect())
         }
-        Value::Array(list) => Value::Array(list.iter().map(|value| hide(value, place.item())).collect()),
+        Value::Array(list) => {
+            let places = place.items(&texts(list));
+            Value::Array(list.iter().zip(places).map(|(value, place)| hide(value, place)).collect())
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
@@ -235,7 +363,16 @@ fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<Secret> {
             return object.properties.iter().flat_map(inside).collect();
         }
         ast::Value::Array(array) => {
-            return array.elements.iter().flat_map(|node| secrets(node, place.item())).collect();
+            let texts = array.elements.iter().map(|node| match node {
+                ast::Value::StringLit(text) => Some(&*text.value),
+                ast::Value::NumberLit(_)
+                | ast::Value::BooleanLit(_)
+                | ast::Value::Object(_)
+                | ast::Value::Array(_)
+                | ast::Value::NullKeyword(_) => None,
+            });
+            let places = place.items(&texts.collect::<Vec<_>>());
+            return array.elements.iter().zip(places).flat_map(|(node, place)| secrets(node, place)).collect();
         }
         ast::Value::BooleanLit(_) | ast::Value::NullKeyword(_) => None,
     };
@@ -256,9 +393,10 @@ fn refill(new: &mut Value, old: Option<&Value>, place: Place, (path, unknown): (
         }
         Value::Array(list) => {
             let old = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            let matched = matches(list, old, place.item());
-            for (at, (new, old)) in list.iter_mut().zip(matched).enumerate() {
-                refill(new, old, place.item(), (&path.index(at), unknown));
+            let matched = matches(list, old, place);
+            let places = place.items(&texts(list));
+            for (at, ((new, old), place)) in list.iter_mut().zip(matched).zip(places).enumerate() {
+                refill(new, old, place, (&path.index(at), unknown));
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -267,7 +405,7 @@ fn refill(new: &mut Value, old: Option<&Value>, place: Place, (path, unknown): (
 
 /// For each item of the new list the old one that it was, as far as that is sure.
 fn matches<'a>(new: &[Value], old: &'a [Value], place: Place) -> Vec<Option<&'a Value>> {
-    let shown: Vec<Value> = old.iter().map(|old| hide(old, place)).collect();
+    let shown: Vec<Value> = old.iter().zip(place.items(&texts(old))).map(|(old, place)| hide(old, place)).collect();
     let known = |item: &Value| match item.get("id") {
         Some(id) => old.iter().position(|old| old.get("id") == Some(id)),
         None => {
@@ -401,6 +539,50 @@ mod tests {
         let shown = "// was R, now R\n{token: 'R', /* \"R\" */ apiKey: \"R\", \
                      password: \"R\", // R\n secret: 'R', // R, R\n name: 'hush-hush'} // é R";
         assert_eq!(redact_text(text), shown.replace('R', REDACTED));
+    }
+
+    #[test]
+    fn l2_secrets_in_arguments_and_addresses_are_hidden_and_known_in_parts() {
+        let open = json!({"mcp": {"servers": {
+            "a": {"command": "npx", "args": [
+                "-y", "@modelcontextprotocol/server-files", "--token", "hush-hush", "--api-key=hush-2", "API_KEY=hush-3",
+                "--header", "Authorization: Bearer hush-4", "sk-proj-hush-5-6-7-8-9", "0123456789abcdef0123", "--port", "80",
+                "--key", "${KEY}", "--verbose", "https://u:hush-6@h/", "/srv/data",
+            ]},
+            "b": {"url": "https://user:hush-7@h/mcp?a=1&key=hush%2F8", "headers": {"Authorization": "Bearer hush-9"}},
+        }}});
+        let shown = redact(&open);
+        assert_eq!(
+            shown["mcp"]["servers"]["a"]["args"],
+            json!([
+                "-y",
+                "@modelcontextprotocol/server-files",
+                "--token",
+                REDACTED,
+                REDACTED,
+                REDACTED,
+                "--header",
+                REDACTED,
+                REDACTED,
+                REDACTED,
+                "--port",
+                "80",
+                "--key",
+                "${KEY}",
+                "--verbose",
+                REDACTED,
+                "/srv/data",
+            ])
+        );
+        assert!(!shown.to_string().contains("hush"));
+        assert!(!redact_text(&format!("{open:#}")).contains("hush"));
+        let mut sent = shown;
+        assert_eq!(restore(&mut sent, &open), Ok(()));
+        assert_eq!(sent, open);
+        let known = known(&open);
+        for secret in ["hush-hush", "hush-2", "hush-3", "hush-4", "hush-6", "hush-7", "hush%2F8", "hush/8", "hush-9"] {
+            assert!(known.iter().any(|known| known == secret), "{secret}: {known:?}");
+        }
     }
 
     fn unknown(mut new: Value, old: &Value) -> Vec<String> {

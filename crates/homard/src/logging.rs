@@ -79,8 +79,8 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
         EnvFilter::try_new(text)
             .context("HOMARD_LOG is not a level (error, warn, info, debug, trace) or a list such as homard=debug,warn")
     };
-    // A server of somebody else's that speaks out of turn is no news for the owner.
-    let usual = format!("{said},rmcp=error");
+    // What goes wrong with an MCP server is logged by its keeper. The library would log the address, which may have a key.
+    let usual = format!("{said},rmcp=off");
     let level = asked.as_deref().unwrap_or(&usual);
     let log = Log::default();
     let terminal = fmt::layer()

@@ -196,6 +196,7 @@ impl Keeper {
         let mut tools = match listed.unwrap_or(Err(Error::Slow(self.setup.connect))) {
             Ok(tools) => tools,
             Err(error) => {
+                let error = error.told_by(|text| self.setup.conceal(text));
                 let mut seat = self.seat.lock().await;
                 seat.link = None;
                 self.note(&mut seat, &error);
@@ -223,6 +224,7 @@ impl Keeper {
         }
         let answered = timeout(self.setup.call, link.call(tool, arguments)).await;
         let answered = answered.unwrap_or(Err(Error::Slow(self.setup.call)));
+        let answered = answered.map_err(|error| error.told_by(|text| self.setup.conceal(text)));
         let mut seat = self.seat.lock().await;
         match &answered {
             Ok(_) | Err(Error::Refused(_)) => {
@@ -286,6 +288,7 @@ impl Keeper {
                 Ok((link, true))
             }
             Err(error) => {
+                let error = error.told_by(|text| self.setup.conceal(text));
                 self.note(&mut seat, &error);
                 Err(error)
             }

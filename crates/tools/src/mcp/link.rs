@@ -66,6 +66,17 @@ pub(super) enum Error {
 }
 
 impl Error {
+    /// The same error with its text changed.
+    pub(super) fn told_by(self, change: impl Fn(&str) -> String) -> Self {
+        match self {
+            Self::Start(text) => Self::Start(change(&text)),
+            Self::Gone(text) => Self::Gone(change(&text)),
+            Self::Refused(text) => Self::Refused(change(&text)),
+            Self::Slow(limit) => Self::Slow(limit),
+            Self::Resting { rest, why } => Self::Resting { rest, why: change(&why) },
+        }
+    }
+
     fn refused(why: &str) -> Self {
         Self::Refused(line(why, WORDS))
     }

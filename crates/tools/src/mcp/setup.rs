@@ -26,6 +26,15 @@ impl ServerSetup {
         Self { name: name.into(), reach, connect, call, include: Vec::new(), exclude: Vec::new() }
     }
 
+    /// A text without the query and the login of the server's address: both may be secrets.
+    pub(super) fn conceal(&self, text: &str) -> String {
+        let Reach::Http { url, .. } = &self.reach else { return text.to_owned() };
+        let login = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next()?.rsplit_once('@'));
+        let query = url.split_once('?').map(|(_, query)| query.split('#').next().unwrap_or_default());
+        let secrets = login.map(|(login, _)| login).into_iter().chain(query).filter(|secret| !secret.is_empty());
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[secret]"))
+    }
+
     /// Whether a tool of it is wanted.
     pub(super) fn wants(&self, tool: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|pattern| matches(pattern, tool));
@@ -98,6 +107,16 @@ mod tests {
         assert_eq!(wanted(&setup), ["read", "read_all"]);
         setup.exclude = vec!["*".to_owned()];
         assert_eq!(wanted(&setup), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn l2_the_query_and_the_login_of_an_address_are_not_in_errors() {
+        let reach = Reach::Http { url: "https://me:pw@h/mcp?key=k1#x".to_owned(), headers: BTreeMap::new() };
+        let setup = ServerSetup::new("x", reach);
+        let told = setup.conceal("error for url (https://h/mcp?key=k1), was https://me:pw@h/mcp");
+        assert_eq!(told, "error for url (https://h/mcp?[secret]), was https://[secret]@h/mcp");
+        let plain = Reach::Http { url: "https://h/mcp?".to_owned(), headers: BTreeMap::new() };
+        assert_eq!(ServerSetup::new("x", plain).conceal("at https://h/mcp?"), "at https://h/mcp?");
     }
 
     #[test]

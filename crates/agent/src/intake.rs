@@ -91,7 +91,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         run: params.idempotency_key.clone(),
         principal: principal.to_owned(),
         method: AgentParams::METHOD.to_owned(),
-        fingerprint: fingerprint(&params),
+        fingerprint: fingerprint(&params).map_err(|error| wrong(&error.to_string()))?,
         key,
         session,
         message,
@@ -153,7 +153,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         run: params.idempotency_key.clone(),
         principal: principal.to_owned(),
         method: SendParams::METHOD.to_owned(),
-        fingerprint: fingerprint(&params),
+        fingerprint: fingerprint(&params).map_err(|error| wrong(&error.to_string()))?,
         class: Class::choose(None, &key),
         key,
         session: None,
@@ -202,9 +202,20 @@ pub struct Arrived {
     pub at: u64,
 }
 
+/// Why an event of a channel cannot be taken as a message.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrivedError {
+    /// The channel's name cannot be part of a run's.
+    #[error(transparent)]
+    Channel(#[from] id::Error),
+    /// It cannot be told apart from other events.
+    #[error("the event has no fingerprint: {0}")]
+    Fingerprint(#[from] serde_json::Error),
+}
+
 /// Makes an [`Inbound`] of a message from a chat platform. `told` makes what a model reads of what was said; a command is
 /// kept as it was written. Fails on a channel whose name cannot be part of a run's.
-pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -> Result<Inbound, id::Error> {
+pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -> Result<Inbound, ArrivedError> {
     let Arrived { origin, principal, sender, key, words, pictures, route, message: said, at } = arrived;
     let run = run_of(&origin)?;
     let Parsed { command, inline, text } = hub.rules().read(&principal, words.trim());
@@ -232,8 +243,8 @@ pub fn is_command(hub: &Hub, text: &str) -> bool {
 }
 
 /// The run of an event: the same for the same event, however often it comes.
-fn run_of(origin: &Origin) -> Result<RunId, id::Error> {
-    RunId::parse(&format!("{}-{}", origin.channel, &fingerprint(origin)[..32]))
+fn run_of(origin: &Origin) -> Result<RunId, ArrivedError> {
+    Ok(RunId::parse(&format!("{}-{}", origin.channel, &fingerprint(origin)?[..32]))?)
 }
 
 /// What is said: all of a command, or what is left of a text without what it says about the queue.
@@ -338,8 +349,30 @@ fn wrong(why: &str) -> ErrorShape {
     ErrorShape::invalid(format!("invalid agent params: {why}"))
 }
 
-/// A digest of what was asked: the same id with another digest is another request.
-fn fingerprint(params: &impl Serialize) -> String {
-    let text = serde_json::to_vec(params).unwrap_or_default();
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+/// A digest of what was asked: the same id with another digest is another request. What cannot be serialised has none:
+/// all such requests would be the same.
+fn fingerprint(params: &impl Serialize) -> Result<String, serde_json::Error> {
+    let text = serde_json::to_vec(params)?;
+    Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod fingerprint_tests {
+    use serde::{Serializer, ser::Error as _};
+
+    use super::*;
+
+    struct Broken;
+
+    impl Serialize for Broken {
+        fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            Err(S::Error::custom("broken"))
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_serialised_has_no_fingerprint() {
+        assert_ne!(fingerprint(&"a").unwrap(), fingerprint(&"b").unwrap());
+        assert_eq!(fingerprint(&Broken).unwrap_err().to_string(), "broken");
+    }
 }

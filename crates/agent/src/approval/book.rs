@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use homard_proto::AgentId;
+use homard_proto::{AgentId, SessionKey};
 use homard_store::Error as StoreError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -214,6 +214,30 @@ impl Entry {
     }
 }
 
+/// Whose questions are counted together: a session. An agent can start sub-agents and scheduled runs as it likes, so all of
+/// one agent count as one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Asker {
+    /// A client that runs the command itself.
+    Client,
+    /// A conversation, by its session key.
+    Session(String),
+    /// Sub-agents and scheduled runs of an agent.
+    StartedBy(AgentId),
+}
+
+impl Asker {
+    fn of(bound: Option<&Bound>) -> Self {
+        let Some(bound) = bound else { return Self::Client };
+        match SessionKey::parse(&bound.session, &AgentId::main()) {
+            Ok(key) if key.is_subagent() || key.is_cron() => {
+                Self::StartedBy(key.agent().cloned().unwrap_or_else(AgentId::main))
+            }
+            Ok(_) | Err(_) => Self::Session(bound.session.clone()),
+        }
+    }
+}
+
 /// Everything that was asked lately, by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Book(pub(super) BTreeMap<String, Entry>);
@@ -231,8 +255,11 @@ impl Book {
         Self(entries.collect())
     }
 
-    pub(super) fn values(&self) -> Vec<Value> {
-        self.0.values().filter_map(|entry| serde_json::to_value(entry).ok()).collect()
+    /// All entries for the shelf. One that cannot be serialised is an error: it would be forgotten.
+    pub(super) fn values(&self) -> Result<Vec<Value>, Error> {
+        let value =
+            |entry| serde_json::to_value(entry).map_err(|error| Error::Store(StoreError::Disk(error.to_string())));
+        self.0.values().map(value).collect()
     }
 
     pub(super) fn pending(&self) -> impl Iterator<Item = &Entry> {
@@ -260,12 +287,7 @@ impl Book {
         if told > 8 * display::LONGEST {
             return Err(Error::Invalid(format!("what is told of the command has {told} bytes, which nobody reads")));
         }
-        let session = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.session.clone());
-        let asker = session(&ticket.bound);
-        let of_one = self.pending().filter(|entry| session(&entry.bound) == asker).count();
-        if of_one >= MOST_OF_ONE || self.pending().count() >= MOST {
-            return Err(Error::Full);
-        }
+        self.make_room(&Asker::of(ticket.bound.as_ref()), now)?;
         let expires = u64::try_from(ticket.expires.min(EXPIRES).as_millis()).unwrap_or(u64::MAX);
         let entry = Entry {
             id: id.clone(),
@@ -284,6 +306,32 @@ impl Book {
         };
         self.0.insert(id, entry.clone());
         Ok(entry)
+    }
+
+    /// Makes room for one more question of an asker. If the queue is full, an asker that has more questions in it loses
+    /// its newest, so none can keep the others from asking.
+    fn make_room(&mut self, asker: &Asker, now: u64) -> Result<(), Error> {
+        let mut counts: BTreeMap<Asker, usize> = BTreeMap::new();
+        for entry in self.pending() {
+            *counts.entry(Asker::of(entry.bound.as_ref())).or_default() += 1;
+        }
+        let own = counts.get(asker).copied().unwrap_or_default();
+        if own >= MOST_OF_ONE {
+            return Err(Error::Full);
+        }
+        if counts.values().sum::<usize>() < MOST {
+            return Ok(());
+        }
+        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+        // Otherwise two askers would displace each other for ever.
+        let Some((largest, _)) = largest.filter(|(_, count)| *count > own + 1) else { return Err(Error::Full) };
+        let of_largest =
+            |entry: &&mut Entry| entry.state == State::Pending && Asker::of(entry.bound.as_ref()) == largest;
+        let newest = self.0.values_mut().filter(of_largest).max_by_key(|entry| (entry.created_at_ms, entry.id.clone()));
+        if let Some(newest) = newest {
+            newest.expires_at_ms = newest.expires_at_ms.min(now);
+        }
+        Ok(())
     }
 
     /// Answers. The first answer counts.

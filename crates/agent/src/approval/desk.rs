@@ -77,6 +77,9 @@ impl Desk {
         let nonce = self.0.ambient.nonce();
         self.change(move |draft| {
             let entry = draft.book.ask(ticket, nonce, draft.now)?;
+            // One that had to make room.
+            let displaced = draft.book.tidy(draft.now);
+            draft.news.extend(displaced.iter().map(|entry| ("exec.approval.resolved", entry.resolved(draft.now))));
             draft.news.push(("exec.approval.requested", entry.requested()));
             Ok(entry)
         })
@@ -219,7 +222,7 @@ impl Desk {
             }
             None | Some(_) => {}
         }
-        self.0.shelf.set_policy(policy.with_token_of(&now.policy).text()).await?;
+        self.0.shelf.set_policy(policy.with_token_of(&now.policy).text()?).await?;
         self.0.audit.note(Fact::new(What::ApprovalRules));
         Ok(self.rules().await?)
     }
@@ -232,7 +235,7 @@ impl Desk {
             policy.remember(&agent, &rule, &self.0.ambient.nonce(), (at, &entry.command));
         }
         if policy != before {
-            self.0.shelf.set_policy(policy.text()).await?;
+            self.0.shelf.set_policy(policy.text()?).await?;
         }
         Ok(())
     }
@@ -260,7 +263,7 @@ impl Desk {
                 desk.remember(entry, now).await?;
             }
             if draft.book != **desk.0.book.borrow() {
-                desk.0.shelf.save(draft.book.values()).await?;
+                desk.0.shelf.save(draft.book.values()?).await?;
                 desk.0.book.send_replace(Arc::new(draft.book));
             }
             for (event, payload) in draft.news {

@@ -1,6 +1,7 @@
 //! `exec-approvals.json`: who may run what. The file is OpenClaw's, and what is not understood in it stays.
 
 use homard_proto::AgentId;
+use homard_store::Error as StoreError;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -52,10 +53,13 @@ impl Policy {
     }
 
     /// The text for the file.
-    pub fn text(&self) -> String {
-        let mut text = serde_json::to_string_pretty(&self.0).unwrap_or_default();
-        text.push('\n');
-        text
+    ///
+    /// # Errors
+    ///
+    /// It cannot be serialised; an empty file would forget every rule.
+    pub fn text(&self) -> Result<String, StoreError> {
+        let text = serde_json::to_string_pretty(&self.0).map_err(|error| StoreError::Disk(error.to_string()))?;
+        Ok(format!("{text}\n"))
     }
 
     /// What clients are shown: everything but the token of OpenClaw's socket.
@@ -181,7 +185,7 @@ mod tests {
             "source": "allow-always", "lastUsedAt": 5, "lastUsedCommand": "git log",
         });
         after["agents"]["ops"]["allowlist"].as_array_mut().unwrap().push(entry);
-        assert_eq!(Policy::parse(&policy.text()).unwrap().0, *after.as_object().unwrap());
+        assert_eq!(Policy::parse(&policy.text().unwrap()).unwrap().0, *after.as_object().unwrap());
         assert_eq!(policy.rules(&AgentId::main()), []);
     }
 

@@ -257,6 +257,49 @@ async fn a_command_that_cannot_be_shown_whole_cannot_be_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn l10_an_agent_and_all_that_it_started_have_one_share_of_the_queue() {
+    let desk = desk().await;
+    let of = |session: &str| Ticket { bound: Some(Bound { session: session.to_owned(), ..bound() }), ..ticket("ls") };
+    for number in 0..8 {
+        desk.ask(of(&format!("agent:main:subagent:{number}"))).await.unwrap();
+        desk.ask(of(&format!("agent:main:cron:job:{number}"))).await.unwrap();
+    }
+    for session in ["agent:main:subagent:99", "agent:main:cron:job:99"] {
+        assert_eq!(desk.ask(of(session)).await, Err(Error::Full), "{session}");
+    }
+    for session in ["agent:main:main", "agent:ops:subagent:1", "agent:main:telegram:direct:1"] {
+        assert!(desk.ask(of(session)).await.is_ok(), "{session}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l10_a_full_queue_makes_room_for_who_asks_less() {
+    let desk = desk().await;
+    let of = |session: usize| Ticket {
+        bound: Some(Bound { session: format!("agent:main:{session}"), ..bound() }),
+        ..ticket("ls")
+    };
+    let mut asked = Vec::new();
+    for session in 0..4 {
+        for _ in 0..16 {
+            asked.push(desk.ask(of(session)).await.unwrap().id);
+        }
+    }
+    let mut news = desk.listen();
+    let mine = desk.ask(of(9)).await.unwrap();
+    let (event, payload) = news.recv().await.unwrap();
+    let displaced = payload["id"].as_str().unwrap().to_owned();
+    assert_eq!((event, asked.contains(&displaced)), ("exec.approval.resolved", true));
+    assert_eq!(desk.get(&displaced).unwrap().state, State::Expired);
+    assert_eq!(desk.pending().len(), 64);
+    // Who asks less goes on until all have about the same, and is not displaced by who has more.
+    for _ in 0..10 {
+        desk.ask(of(9)).await.unwrap();
+    }
+    assert_eq!(desk.get(&mine.id).unwrap().state, State::Pending);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_flood_of_questions_is_stopped() {
     let desk = desk().await;
     let of = |session: usize| Bound { session: format!("agent:main:{session}"), ..bound() };
@@ -266,7 +309,6 @@ async fn a_flood_of_questions_is_stopped() {
         }
         assert_eq!(desk.ask(Ticket { bound: Some(of(session)), ..ticket("ls") }).await, Err(Error::Full));
     }
-    assert_eq!(desk.ask(Ticket { bound: Some(of(9)), ..ticket("ls") }).await, Err(Error::Full));
     tokio::time::advance(EXPIRES).await;
     assert!(desk.ask(ticket("ls")).await.is_ok());
 }

@@ -125,6 +125,8 @@ impl Gateway {
         // It is killed so often that it would hold back what it finds, unless it is told not to.
         command.args(args).args(["gateway", "run", "--recover", "--port", &port.to_string()]);
         command.env("HOME", folder).env("HOMARD_STATE_DIR", home.state()).env("HOMARD_GATEWAY_TOKEN", TOKEN);
+        // Benchmarks look at its open files and at what it writes.
+        command.env("HOMARD_DUMPABLE", "1");
         command.current_dir(folder).stdout(log.try_clone()?).stderr(log);
         let start = Instant::now();
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;

@@ -41,6 +41,13 @@ fn main() -> ExitCode {
     }
     // A core would hold every secret that this process knows. Less can always be asked for.
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
+    // Nor may a process of the same user read them in /proc, unless whoever starts this one wants to debug it.
+    #[cfg(target_os = "linux")]
+    if paths::setting("DUMPABLE").is_none_or(|wanted| wanted != "1")
+        && let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+    {
+        render::remark(&format!("warning: other processes of this user can read this one's memory: {error}"));
+    }
     let cli = Cli::read();
     let wants_json = cli.wants_json();
     let Err(error) = start(cli) else { return ExitCode::SUCCESS };

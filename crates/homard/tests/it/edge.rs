@@ -185,7 +185,7 @@ fn head(length: u64) -> Vec<u8> {
 #[test]
 fn r21_what_a_stranger_announces_takes_no_memory() {
     let home = Home::new();
-    let gateway = home.gateway();
+    let gateway = home.dumpable_gateway();
     let message = vec![b' '; 32 * MIB as usize];
     let try_it = |announced: u64, sends: u64| {
         // Everything is sent before anything is read.
@@ -206,7 +206,7 @@ fn r21_what_a_stranger_announces_takes_no_memory() {
 #[test]
 fn r23_the_body_of_a_webhook_takes_no_memory() {
     let home = configured("{hooks: {enabled: true, token: 'a-token-of-webhooks', path: '/hooks'}}");
-    let gateway = home.gateway();
+    let gateway = home.dumpable_gateway();
     let request = |token: &str, length: &str| {
         let head = "POST /hooks/wake HTTP/1.1\r\nHost: localhost\r\nConnection: close";
         format!("{head}\r\nx-openclaw-token: {token}\r\n{length}\r\n\r\n").into_bytes()
@@ -231,7 +231,7 @@ fn r23_the_body_of_a_webhook_takes_no_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r24_what_a_client_announces_takes_no_memory() {
     let home = Home::new();
-    let gateway = home.gateway();
+    let gateway = home.dumpable_gateway();
     let token = gateway.token();
     let runtime = tokio::runtime::Handle::current();
     let request = format!(

@@ -85,6 +85,13 @@ impl Home {
         self.listening(command)
     }
 
+    /// A gateway whose process can be looked into.
+    pub(crate) fn dumpable_gateway(&self) -> Gateway<'_> {
+        let mut command = self.command(&["gateway", "run", "--port", "0"]);
+        command.stderr(Stdio::null()).env("HOMARD_LOG", "warn").env("HOMARD_DUMPABLE", "1");
+        self.listening(command)
+    }
+
     /// Starts a gateway that must refuse to run; its exit code and stderr.
     pub(crate) fn refused_start(&self) -> (Option<i32>, String) {
         let mut process = Process(self.command(&["gateway", "run", "--port", "0"]).spawn().unwrap());

@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::ErrorKind,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
 };
 
@@ -9,7 +11,7 @@ use homard_testkit::fake_provider::{Asked, Call, Reply, Said};
 use serde_json::json;
 
 use crate::{
-    home::Gateway,
+    home::{Gateway, Home, until},
     puppet::{Puppet, call, reply},
 };
 
@@ -130,4 +132,52 @@ async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
     };
     let found: Vec<_> = files_with(&state, SECRET).into_iter().filter(|path| !is_config(path)).collect();
     assert_eq!(found, [state.join("workspace/note.txt")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_keys_of_mcp_servers_are_in_no_log_and_no_answer() {
+    let puppet = Puppet::with(json!({"logging": {"level": "debug"}, "mcp": {"servers": {
+        "a": {"command": "false", "args": ["--token", "argsecretcanary123", "--api-key=argsecretcanary456"]},
+        "b": {"url": "http://user:urlpasscanary@127.0.0.1:1/mcp?key=querycanary123"},
+    }}}))
+    .await;
+    let log = puppet.home.state().join("stderr.log");
+    let gateway = puppet.home.gateway_with_log(fs::File::create(&log).unwrap(), "debug,rmcp=trace");
+    let shown = call(&gateway, "gateway", &json!({"action": "config.get"}));
+    let wire = gateway.run(&["gateway", "call", "config.get", "--json"]);
+    assert!(shown.contains("--token") && wire.stdout.contains("--token"), "{shown} {wire:?}");
+    until("both servers were tried", || {
+        let text = fs::read_to_string(&log).unwrap();
+        text.contains("server=\"a\"") && text.contains("server=\"b\"")
+    });
+    drop(gateway);
+    let texts = [shown, wire.stdout, wire.stderr, fs::read_to_string(&log).unwrap()];
+    assert!(texts.iter().all(|text| !text.contains("canary")), "{texts:?}");
+    let logs = puppet.home.state().join("logs");
+    assert_eq!(files_with(&logs, "canary"), Vec::<PathBuf>::new());
+    assert!(!files_with(&logs, "MCP server").is_empty());
+}
+
+/// Files in `/proc` of a process that is not dumpable belong to root, and only root can read its environment.
+#[cfg(target_os = "linux")]
+#[test]
+fn l3_other_processes_of_the_user_cannot_read_the_environment() {
+    const GROUP: u32 = 12_345;
+    let home = Home::new();
+    let is_root = rustix::process::geteuid().is_root();
+    let mut command = home.command(&["gateway", "run", "--port", "0"]);
+    if is_root {
+        // Then the owner says nothing, but the group does.
+        command.gid(GROUP);
+    }
+    let gateway = home.listening(command);
+    let environ = PathBuf::from(format!("/proc/{}/environ", gateway.process.0.id()));
+    let found = fs::metadata(&environ).unwrap();
+    assert_eq!((found.uid(), found.gid()), (0, 0));
+    if !is_root {
+        assert_eq!(fs::read(environ).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+    assert_eq!(gateway.run(&["status"]).code, Some(0));
+    let own = fs::metadata(format!("/proc/{}/environ", home.dumpable_gateway().process.0.id())).unwrap();
+    assert_eq!(own.uid(), rustix::process::geteuid().as_raw());
 }

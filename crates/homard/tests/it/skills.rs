@@ -142,7 +142,7 @@ fn the_key_of_a_skill_reaches_the_commands_of_its_agents_runs_and_nothing_else()
     let entry = json!({"apiKey": SECRET, "env": {"TIDE_PORT": "harbour", "PATH": "/nowhere"}});
     let agents = json!({"list": [{"id": "main"}, {"id": "other", "skills": []}]});
     home.configure(&json!({"agents": agents, "skills": {"entries": {"tides": entry}}}).to_string());
-    let gateway = home.gateway();
+    let gateway = home.dumpable_gateway();
     // The key itself is in no command and in no output, so whoever finds it in a file found a leak.
     let ask = |agent: &str| {
         let message = "Run `echo \"${#TIDE_KEY} $TIDE_PORT $PATH\"`";

@@ -46,7 +46,15 @@ const ALLOWED: &[(&str, May)] = &[
     ),
     (
         "homard-tools",
-        May::Use(&["homard-proto", "homard-audit", "homard-agent", "homard-media", "homard-memory", "homard-reply"]),
+        May::Use(&[
+            "homard-proto",
+            "homard-audit",
+            "homard-agent",
+            "homard-media",
+            "homard-memory",
+            "homard-reply",
+            "homard-workspace",
+        ]),
     ),
     ("homard-plugins", May::UseAndTestWithAny(&["homard-proto", "homard-hooks", "homard-agent", "homard-skills"])),
     ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-audit", "homard-agent"])),

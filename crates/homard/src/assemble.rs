@@ -15,7 +15,7 @@ pub(crate) mod outages;
 mod probed;
 pub(crate) mod routes;
 pub(crate) mod schedule;
-mod secrets;
+pub(crate) mod secrets;
 pub(crate) mod servers;
 pub(crate) mod skills;
 pub(crate) mod tools;

@@ -37,7 +37,9 @@ impl GitSettings {
         let mut search = Search { digest: Sha256::new(), program: None, pending: vec![git], seen: Vec::new() };
         match nested(top) {
             // `status` and `diff` look into repositories below, which have settings of their own.
-            Some(below) => search.pending.extend(below.repositories.iter().filter_map(|git| git_directory(top.join(git).parent()?))),
+            Some(below) => search
+                .pending
+                .extend(below.repositories.iter().filter_map(|git| git_directory(top.join(git).parent()?))),
             None => search.blame(top),
         }
         search.file(&top.join(".gitattributes"));

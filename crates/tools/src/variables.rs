@@ -142,6 +142,7 @@ mod tests {
         assert_eq!(names.split_whitespace().filter(passes).collect::<Vec<_>>(), Vec::<&str>::new());
     }
 
+    // A16, R54.
     #[test]
     fn l9_a_variable_that_is_not_listed_is_refused() {
         let names = "TAR_OPTIONS MAKEFILES RSYNC_RSH VIMINIT LESSCLOSE AWKPATH TERMINFO CC CXX LD AR TMPDIR CMAKE_GENERATOR \

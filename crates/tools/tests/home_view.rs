@@ -136,6 +136,7 @@ async fn readable(bench: &Bench, names: &[&str]) -> Vec<String> {
     run(bench, &command).await.lines().filter(|line| *line != "(no output)").map(ToOwned::to_owned).collect()
 }
 
+// A13.
 #[tokio::test]
 async fn m8_commands_read_no_credential_file_of_the_home_directory() {
     for (way, bench) in benches("workspace", |_, _| {}) {

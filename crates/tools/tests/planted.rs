@@ -63,6 +63,7 @@ fn loaded(reader: &Reader, bench: &Bench, name: &str) -> Option<String> {
     })
 }
 
+// A17.
 #[tokio::test]
 async fn m4_what_a_running_command_makes_is_not_loaded() {
     for (way, bench, background) in benches() {
@@ -130,6 +131,7 @@ async fn m4_a_link_that_a_running_command_replaced_is_not_followed() {
     }
 }
 
+// A17.
 #[tokio::test]
 async fn m4_files_that_steer_agents_are_protected_at_any_depth() {
     for (way, bench, _) in benches() {

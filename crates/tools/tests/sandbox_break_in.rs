@@ -152,6 +152,7 @@ const LISTEN: &str = "socket($s, PF_UNIX, SOCK_STREAM, 0) or die; bind($s, pack_
                       listen($s, 5) or die; chdir $ARGV[0] or die; $| = 1; print \"ready\\n\"; \
                       while (accept($c, $s)) { print \"connected\\n\"; print $c \"out\\n\"; close $c }";
 
+// R52.
 #[tokio::test]
 async fn l1_a_socket_that_was_bound_by_a_relative_path_cannot_be_reached() {
     for network in [false, true] {

@@ -178,6 +178,11 @@ impl Office {
 
     /// The agents of a config.
     pub(super) fn staff(&self, loaded: &Loaded<Config>) -> Result<Staff> {
+        // Before programs of this config are started, whose errors may quote it.
+        if let Some(masks) = self.masks.get() {
+            let new = secrets::of_config(loaded, &self.paths);
+            masks.hide_all(self.kept().secrets.iter().cloned().chain([new]).collect());
+        }
         let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables), &self.paths.state));
         let (toolbox, troubles) = self.bench.toolbox(loaded, &self.paths, self.guests.tools(&loaded.config));
         let secrets = BTreeMap::new();

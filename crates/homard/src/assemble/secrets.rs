@@ -15,15 +15,29 @@ const MARKS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDE
 
 /// All that is known now.
 pub(super) fn all(loaded: &Loaded<Config>, paths: &Paths, keyring: &Keyring) -> Secrets {
-    let mut values = redact::known(&loaded.tree);
-    let is_secret = |name: &str| MARKS.iter().any(|mark| name.to_uppercase().contains(mark));
-    let variables = loaded.variables.clone().into_iter().chain(paths::variables());
-    values.extend(variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
+    let mut values = configured(loaded, paths);
     values.extend(keyring.profiles.iter().flat_map(|profile| match &profile.kind {
         Kind::Key(secret) | Kind::Token(secret) => vec![secret.expose().to_owned()],
         Kind::SignIn(_, sign_in) => sign_in.secrets(),
         Kind::Unusable(_) => Vec::new(),
     }));
+    trimmed(values)
+}
+
+/// What is known before credentials are read: of the config, the environment and the gateway.
+pub(crate) fn of_config(loaded: &Loaded<Config>, paths: &Paths) -> Secrets {
+    trimmed(configured(loaded, paths))
+}
+
+fn configured(loaded: &Loaded<Config>, paths: &Paths) -> Vec<String> {
+    let mut values = redact::known(&loaded.tree);
+    let is_secret = |name: &str| MARKS.iter().any(|mark| name.to_uppercase().contains(mark));
+    let variables = loaded.variables.clone().into_iter().chain(paths::variables());
+    values.extend(variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
     values.extend(secret::kept(paths));
+    values
+}
+
+fn trimmed(values: Vec<String>) -> Secrets {
     Secrets::new(values.into_iter().map(|value| value.trim().to_owned()))
 }

@@ -158,8 +158,12 @@ async fn stop(living: victim::Living) -> Result<()> {
 fn read(victim: &Victim) -> Result<Disk> {
     let folder = victim.state().join("agents/main/sessions");
     let mut transcripts = BTreeMap::new();
-    let listing = fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
-    for item in listing {
+    let listing = match fs::read_dir(&folder) {
+        // It was killed each time before a run began.
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        listing => Some(listing.with_context(|| format!("cannot list {}", folder.display()))?),
+    };
+    for item in listing.into_iter().flatten() {
         let path = item?.path();
         if path.extension().is_some_and(|ending| ending == "jsonl") {
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -63,6 +63,7 @@ fn every_page_works_as_written() {
 const NOT_RUN: &[(&str, &str)] = &[
     ("../README.md", "it would run itself"),
     ("agents.md", "belongs to the agents above"),
+    ("agents.md", "belongs to a Telegram bot"),
     ("approvals.md", "nothing waits for an approval"),
     ("benchmarks.md", "half an hour of work, and for developers"),
     ("channels/telegram.md", "nobody asks to be let in"),

@@ -1,10 +1,10 @@
 //! Models that fail and others that answer instead, keys that come and go, and no key where it does not belong.
 
 use std::{
-    fs,
+    fs::{self, DirBuilder},
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::Path,
     process::Stdio,
     sync::{
@@ -197,7 +197,8 @@ fn a_model_is_down_from_its_failure_to_its_next_answer() {
     let down = health();
     assert!(down.code == Some(1) && down.stdout.contains("model of agent main: p/m: "), "{down:?}");
     assert!(down.stdout.contains("(auth)"), "{down:?}");
-    assert_eq!(gateway.run(&["doctor"]).code, Some(1));
+    let doctor = gateway.run(&["doctor"]);
+    assert_eq!(doctor.code, Some(1), "{doctor:?}");
     assert_eq!(server.asked(), asked, "health asks no model");
     configure(200);
     until("the model answers", || gateway.run(&["agent", "-m", "hi"]).code == Some(0));
@@ -357,7 +358,7 @@ fn what_is_no_key_or_no_provider_is_refused() {
 fn a_file_that_cannot_be_read_is_named_and_left_alone() {
     let home = Home::new();
     let file = auth_file(&home);
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    DirBuilder::new().recursive(true).mode(0o700).create(file.parent().unwrap()).unwrap();
     let broken = "{\"profiles\": {\"openai:a\": {\"key\": \"sk-canary-broken\"}";
     fs::write(&file, broken).unwrap();
     for args in [&["agent", "-m", "hi"][..], &["models", "status"], &["models", "auth", "remove", "openai:a"]] {

@@ -115,7 +115,7 @@ async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
     for _ in 0..10 {
         get(gateway.port, "/metrics", Some("canary-wrong-token"));
     }
-    assert_eq!(get(gateway.port, "/metrics", Some(&gateway.token())).0, "429", "locked out");
+    assert_eq!(get(gateway.port, "/metrics", Some("canary-wrong-token")).0, "429", "locked out");
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
     let mut counts = counted(&puppet.home);

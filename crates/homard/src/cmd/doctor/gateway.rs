@@ -72,7 +72,7 @@ async fn ask(setup: &Setup) -> Met {
 }
 
 fn down(health: &Value) -> Vec<String> {
-    let all = health["degraded"].as_array().into_iter().flatten().filter(|outage| outage["part"] != "model");
+    let all = health["degraded"].as_array().into_iter().flatten();
     all.map(|outage| format!("{} is down: {}", name(outage), outage["why"].as_str().unwrap_or_default())).collect()
 }
 

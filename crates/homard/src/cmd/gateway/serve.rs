@@ -110,6 +110,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     args.check()?;
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths)?;
+    log.masks.hide_all(vec![assemble::secrets::of_config(&chosen.loaded, &paths)]);
     if let Some(complaint) = config::complaint(&chosen, &paths.config) {
         tracing::error!("{complaint}");
     }

@@ -47,7 +47,7 @@ impl Life {
     pub(crate) async fn begin_with(home: &Home, caps: &[&str]) -> Self {
         let mut life = Self::begin(home, &[]).await;
         let token = fs::read_to_string(home.state().join("gateway-token")).unwrap();
-        let scopes = ["operator.read", "operator.write"];
+        let scopes = ["operator.admin", "operator.read", "operator.write"];
         life.socket = connect_as(life.port, token.trim(), 4, (&scopes, caps)).await;
         life
     }

@@ -224,6 +224,8 @@ async fn what_a_tool_has_said_is_not_said_again() {
         let gateway = stage.gateway();
         side.says(&stage, &gateway, "tell me with your tool");
         until("the model is asked twice", || stage.asked() == 2);
+        // Or the next message would be steered into this run.
+        until("the run is over", || gateway.run(&["trace", "last", "--json"]).json()["run"]["status"] == "ok");
         side.says(&stage, &gateway, "next");
         let read = side.until_reads(&stage, "an answer", |read| read.iter().any(|text| text == "echo next"));
         assert_eq!(read, ["Dinner is ready, come all of you.", "echo next"], "{side:?}");

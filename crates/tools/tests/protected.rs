@@ -328,3 +328,45 @@ async fn c2_a_protected_file_that_takes_the_place_of_another_is_taken_aside() {
     assert!(text.contains("swapped 0") && !file.exists(), "{text}");
     assert_eq!(fs::read_to_string(bench.workdir().join("away/part/AGENTS.md")).unwrap(), "good");
 }
+
+/// What a command plants in a directory: a repository that a gitlink at the top leads to, and whose config names a program.
+fn plant(directory: &str) -> String {
+    format!(
+        "git init -q {directory} && (cd {directory} && git commit -q --allow-empty -m x && git config core.fsmonitor ./x.sh) && \
+         git update-index --add --cacheinfo 160000,$(git -C {directory} rev-parse HEAD),{directory}"
+    )
+}
+
+#[tokio::test]
+async fn c2_a_planted_repository_is_found_wherever_it_is() {
+    if !bench::has_namespaces("c2_a_planted_repository_is_found_wherever_it_is") {
+        return;
+    }
+    let hidden = format!("{} && chmod 0111 closed", plant("closed/sub"));
+    let decoy = format!("mkdir -p decoy/objects decoy/refs && echo x > decoy/HEAD && {}", plant("decoy/objects/sub"));
+    for (what, directory) in [(hidden, "closed/sub"), (decoy, "decoy/objects/sub")] {
+        let bench = Bench::new();
+        let text = in_repository(&bench, &format!("{SETUP}git init -q . && {what}; echo planted $?")).await;
+        assert!(text.contains("planted 0"), "{text}");
+        let config = fs::read_to_string(bench.workdir().join(directory).join(".git/config")).unwrap_or_default();
+        assert!(!config.contains("fsmonitor"), "{directory}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn c2_settings_of_a_worktree_are_taken_aside() {
+    if !bench::has_namespaces("c2_settings_of_a_worktree_are_taken_aside") {
+        return;
+    }
+    let bench = Bench::new();
+    let make = "git init -q . && git commit -q --allow-empty -m x && git worktree add -q old; echo made $?";
+    assert!(in_repository(&bench, &format!("{SETUP}{make}")).await.contains("made 0"));
+    let evil = "git worktree add -q new && for tree in old new; do \
+                echo '[core] fsmonitor = ./x.sh' > .git/worktrees/$tree/config.worktree; done; echo planted $?";
+    let text = in_repository(&bench, &format!("{SETUP}{evil}")).await;
+    assert!(text.contains("planted 0"), "{text}");
+    for tree in ["old", "new"] {
+        assert!(!bench.workdir().join(".git/worktrees").join(tree).join("config.worktree").exists(), "{tree}: {text}");
+        assert!(bench.workdir().join(tree).join(".git").exists(), "{tree}: {text}");
+    }
+}

@@ -189,6 +189,12 @@ fn within(folder: &OwnedFd, name: &Path) -> PathBuf {
     Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name)
 }
 
+/// Lists a directory, also one that a command made so that it cannot be listed: git enters it all the same.
+pub(super) fn list(path: &Path) -> io::Result<fs::ReadDir> {
+    open(path)?;
+    fs::read_dir(path)
+}
+
 fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let try_it = || openat(CWD, path, flags, Mode::empty()).map_err(io::Error::from);

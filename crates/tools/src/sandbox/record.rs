@@ -131,11 +131,8 @@ impl Record {
         for (name, result) in restored.collect::<Vec<_>>() {
             notes.extend(result.err().map(|error| self.lament(name, &error)));
         }
-        match self.look_at_repositories(&mut aside) {
-            Ok(doubt) => doubts.extend(doubt),
-            Err(error) => notes.push(self.lament(Path::new("."), &error)),
-        }
-        if let Err(error) = self.look_at_home(&mut aside) {
+        doubts.extend(self.look_at_repositories(&mut aside, &mut notes));
+        if let Err(error) = self.look_at_home(&mut aside, &mut notes) {
             notes.push(self.lament(Path::new("."), &error));
         }
         for (name, was) in &self.held {
@@ -151,37 +148,53 @@ impl Record {
     }
 
     /// Takes aside what git would run of repositories that were not there before, at any depth.
-    fn look_at_repositories(&self, aside: &mut Aside<'_>) -> io::Result<Option<String>> {
+    fn look_at_repositories(&self, aside: &mut Aside<'_>, notes: &mut Vec<String>) -> Option<String> {
         if self.names.is_empty() {
             // The command could change nothing.
-            return Ok(None);
+            return None;
         }
         let (Some(before), Some(now)) = (&self.repositories, repository::nested(&self.workspace)) else {
-            return Ok(Some(format!(
+            return Some(format!(
                 "[{} could not be searched for repositories that a command made: look at new ones before you use git there]",
                 self.workspace.display()
-            )));
+            ));
         };
-        for name in now.protected {
-            let was_there = |before: &Vec<PathBuf>| -> io::Result<bool> {
-                let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.is_another(parent))?;
-                Ok(before.contains(&name) && !is_elsewhere)
-            };
-            let is_new = self.protected.as_ref().map_or(Ok(false), |before| was_there(before).map(|was| !was))?;
-            if is_new && !self.is_copy(&name)? {
-                self.take(&name, aside)?;
-            }
+        // One that cannot be taken aside does not keep the others there.
+        let failed = |(name, result): (PathBuf, io::Result<()>)| result.err().map(|error| self.lament(&name, &error));
+        let protected = now.protected.into_iter().map(|name| {
+            let result = self.judge_protected(&name, aside);
+            (name, result)
+        });
+        notes.extend(protected.filter_map(failed));
+        let repositories = now.repositories.into_iter().map(|git| {
+            let result = self.judge_repository(&git, before, aside);
+            (git, result)
+        });
+        notes.extend(repositories.filter_map(failed));
+        None
+    }
+
+    /// Takes a file or directory with a protected name aside if it is new.
+    fn judge_protected(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
+        let Some(before) = &self.protected else { return Ok(()) };
+        let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.is_another(parent))?;
+        let was_there = before.iter().any(|one| one == name) && !is_elsewhere;
+        if was_there || self.is_copy(name)? {
+            return Ok(());
         }
-        for git in now.repositories {
-            let is_known = before.contains(&git) && !self.is_another(&git)?;
-            if is_known || repository::is_worktree(&self.workspace, &git)? {
-                continue;
-            }
-            for name in repository::unwanted(&self.workspace, &git)? {
-                self.take(&name, aside)?;
-            }
+        self.take(name, aside)
+    }
+
+    /// Takes aside what git would run of a repository, if that is new.
+    fn judge_repository(&self, git: &Path, before: &[PathBuf], aside: &mut Aside<'_>) -> io::Result<()> {
+        let is_known = before.iter().any(|one| one == git) && !self.is_another(git)?;
+        if is_known || repository::is_worktree(&self.workspace, git)? {
+            return Ok(());
         }
-        Ok(None)
+        for name in repository::unwanted(&self.workspace, git)? {
+            self.take(&name, aside)?;
+        }
+        Ok(())
     }
 
     /// Whether a directory is not the one that had this name before the command.
@@ -240,12 +253,16 @@ impl Record {
     }
 
     /// Takes aside what was made in the home directory by a name that programs use for their own files.
-    fn look_at_home(&self, aside: &mut Aside<'_>) -> io::Result<()> {
+    fn look_at_home(&self, aside: &mut Aside<'_>, notes: &mut Vec<String>) -> io::Result<()> {
         let Some((home, before)) = &self.private else { return Ok(()) };
         for entry in fs::read_dir(self.workspace.join(home))? {
-            let name = entry?.file_name();
-            if is_private(&name) && !before.contains(&home.join(&name)) {
-                self.take(&home.join(&name), aside)?;
+            let name = home.join(entry?.file_name());
+            let is_private = name.file_name().is_some_and(is_private);
+            if is_private
+                && !before.contains(&name)
+                && let Err(error) = self.take(&name, aside)
+            {
+                notes.push(self.lament(&name, &error));
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::{
 
 use crate::protected::{is_protected_below, is_skipped};
 
-use super::aside::Spot;
+use super::aside::{self, Spot};
 
 /// What git reads hooks and settings from, besides `hooks` and `config`.
 const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
@@ -94,8 +94,8 @@ pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
     let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
     while let Some((folder, is_loaded)) = pending.pop() {
         let is_top = folder.as_os_str().is_empty();
-        // One that may not be listed cannot be entered by git either; one that is gone holds nothing.
-        let Ok(entries) = fs::read_dir(workspace.join(&folder)) else { continue };
+        // One that is gone holds nothing.
+        let Ok(entries) = aside::list(&workspace.join(&folder)) else { continue };
         let (mut below, mut names) = (Vec::new(), Vec::new());
         for entry in entries.flatten() {
             seen += 1;
@@ -118,6 +118,7 @@ pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
             } else {
                 if is_directory {
                     below.push((path.join(MODULES), false));
+                    protected.extend(worktree_configs(workspace, &path));
                 }
                 if !is_top {
                     found.push(path);
@@ -129,15 +130,23 @@ pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
         // The workspace itself would be one that its owner chose.
         let is_bare = has("HEAD") && has("objects") && has("refs") && !is_top;
         if is_bare {
-            pending.push((folder.join(MODULES), false));
+            protected.extend(worktree_configs(workspace, &folder));
             found.push(folder);
-        } else {
-            pending.extend(below);
         }
+        // Also below a bare repository: anything may have been put there, and it may only look like one.
+        pending.extend(below);
     }
     found.sort();
     protected.sort();
     Some(Nested { repositories: found, protected, sockets })
+}
+
+/// The settings of the worktrees of a git directory. Git reads them if `extensions.worktreeConfig` is on.
+fn worktree_configs(workspace: &Path, git: &Path) -> Vec<PathBuf> {
+    let worktrees = git.join("worktrees");
+    let entries = aside::list(&workspace.join(&worktrees)).into_iter().flatten().flatten();
+    let configs = entries.map(|entry| worktrees.join(entry.file_name()).join("config.worktree"));
+    configs.filter(|config| workspace.join(config).symlink_metadata().is_ok()).collect()
 }
 
 /// Whether a gitlink is one that `git worktree add` makes for the repository at the top, whose hooks and config it uses.

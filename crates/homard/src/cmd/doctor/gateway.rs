@@ -25,7 +25,7 @@ enum Met {
     Gateway {
         is_well: bool,
         notice: Option<String>,
-        /// Channels and configs that are down. Models are looked at by themselves.
+        /// Models, channels and configs that are down.
         down: Vec<String>,
     },
     /// Nobody.
@@ -86,8 +86,9 @@ fn judge(met: &Met, target: &Target, holder: Option<&str>, port: u16) -> Report 
             };
             let silent = || Finding::wrong("it says that it is not well", "see why with: homard health");
             let silent = (!is_well && notice.is_none()).then(silent);
-            let down =
-                down.iter().map(|what| Finding::wrong(what.clone(), "do what it says; see: homard channels status"));
+            let down = down.iter().map(|what| {
+                Finding::wrong(what.clone(), "do what it says; see: homard channels status, homard models status")
+            });
             let told = notice.as_ref().map(told).into_iter();
             Report::new(format!("it answers at {url}"), down.chain(told).chain(silent).collect())
         }

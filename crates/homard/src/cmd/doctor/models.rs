@@ -16,6 +16,9 @@ pub(super) fn look(scene: &Scene) -> Report {
         let id = agent.id.to_string();
         match standing(loaded, &scene.paths, Some(&id)) {
             Ok(standing) => {
+                // A gateway that runs knows better than the file that it writes now and then, and is asked itself.
+                let outage = standing.outage.filter(|_| scene.holder.is_none());
+                let standing = Standing { outage, ..standing };
                 summary.push(format!("{id}: {}", standing.first));
                 findings.extend(judge(&id, &standing));
             }

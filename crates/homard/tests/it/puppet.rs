@@ -48,6 +48,15 @@ pub(crate) fn call(gateway: &Gateway<'_>, tool: &str, arguments: &Value) -> Stri
     said.stdout.trim_end().to_owned()
 }
 
+/// Makes the calls that it is asked for; `SAY ` has it reply with the rest, with `|` for a new line.
+pub(crate) fn obey(asked: &Asked) -> Reply {
+    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+    let last = messages.last().map(|last| last["content"].to_string()).unwrap_or_default();
+    let said: Option<String> =
+        last.split_once("SAY ").and_then(|(_, said)| serde_json::from_str(&format!("\"{said}")).ok());
+    said.map_or_else(|| reply(asked), |said| Reply::text(said.replace('|', "\n")))
+}
+
 pub(crate) fn reply(asked: &Asked) -> Reply {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     let last = messages.last().cloned().unwrap_or_default();

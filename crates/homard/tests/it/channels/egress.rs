@@ -1,8 +1,7 @@
-//! M5: what leaves the house without a web tool: messages to other chats, jobs that announce, media and previews of replies.
+//! M5: what leaves the machine without a web tool: messages to other chats, jobs that announce, media and previews of replies.
 
 use std::fs;
 
-use homard_testkit::fake_provider::{Asked, Reply};
 use serde_json::{Value, json};
 
 use super::stage::{Stage, soon};
@@ -11,19 +10,10 @@ use crate::{
     puppet::{self, call},
 };
 
-/// A model that does what it is told; `SAY ` has it say the rest, with `|` for a new line.
-fn obeys(asked: &Asked) -> Reply {
-    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
-    let last = messages.last().map(|last| last["content"].to_string()).unwrap_or_default();
-    let said: Option<String> =
-        last.split_once("SAY ").and_then(|(_, said)| serde_json::from_str(&format!("\"{said}")).ok());
-    said.map_or_else(|| puppet::reply(asked), |said| Reply::text(said.replace('|', "\n")))
-}
-
 async fn stage(mut config: Value) -> Stage {
     let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": {"-100": {}}}});
     config["commands"]["ownerAllowFrom"] = json!(["telegram:7"]);
-    Stage::answering(channels, config, obeys).await
+    Stage::answering(channels, config, puppet::obey).await
 }
 
 fn send(target: &str) -> Value {

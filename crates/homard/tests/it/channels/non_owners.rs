@@ -3,7 +3,6 @@
 
 use std::fs;
 
-use homard_testkit::fake_provider::{Asked, Reply};
 use serde_json::{Value, json};
 
 use super::stage::{Stage, soon};
@@ -39,20 +38,11 @@ fn attempts() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Does what it is told, also with the reply `SAY <text>`.
-fn obeys(asked: &Asked) -> Reply {
-    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
-    let last = messages.last().map(|last| last["content"].to_string()).unwrap_or_default();
-    let said: Option<String> =
-        last.split_once("SAY ").and_then(|(_, said)| serde_json::from_str(&format!("\"{said}")).ok());
-    said.map_or_else(|| puppet::reply(asked), |said| Reply::text(said.replace('|', "\n")))
-}
-
 async fn stage(config: Value) -> Stage {
     let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": {GROUP.to_string(): {"requireMention": false}}}});
     let mut config = config;
     config["commands"]["ownerAllowFrom"] = json!(["telegram:7"]);
-    let stage = Stage::answering(channels, config, obeys).await;
+    let stage = Stage::answering(channels, config, puppet::obey).await;
     let workspace = stage.home().state().join("workspace");
     for (name, canary) in PRIVATE {
         let path = workspace.join(name);

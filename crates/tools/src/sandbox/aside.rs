@@ -191,8 +191,13 @@ fn within(folder: &OwnedFd, name: &Path) -> PathBuf {
 
 /// Lists a directory, also one that a command made so that it cannot be listed: git enters it all the same.
 pub(super) fn list(path: &Path) -> io::Result<fs::ReadDir> {
-    open(path)?;
-    fs::read_dir(path)
+    match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open(path)?;
+            fs::read_dir(path)
+        }
+        listed => listed,
+    }
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {

@@ -15,6 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::shell;
 
@@ -79,6 +80,9 @@ pub(crate) struct Args {
     /// How many damaged copies are read: of each recorded stream, or a hundred times as many of anything else
     #[arg(long, default_value_t = 10_000)]
     rounds: u64,
+    /// Run each target for this long instead of a number of rounds
+    #[arg(long, value_name = "N", conflicts_with = "rounds")]
+    minutes: Option<u64>,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -105,14 +109,23 @@ fn fuzz(target: &Target, args: &Args) -> Result<()> {
         bail!("no recorded stream is of this wire; the wires are the folders of {}", corpus.display());
     }
     let rounds = if target.name == "wire" { args.rounds } else { args.rounds.saturating_mul(100) };
+    let started = Instant::now();
+    let limit = args.minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
     let mut done = 0;
-    while done < rounds {
-        let count = target.batch.min(rounds - done);
+    while limit.map_or(done < rounds, |limit| started.elapsed() < limit) {
+        let count = if limit.is_some() { target.batch } else { target.batch.min(rounds - done) };
         batch(command(target, &binary, &test), args.from + done, count)?;
         done += count;
-        println!("{}: {done} of {rounds} rounds of {tests}: no panic, no hang, nothing let through", target.name);
+        let goal =
+            limit.map_or_else(|| format!(" of {rounds}"), |limit| format!(" in {:?} of {limit:?}", elapsed(started)));
+        println!("{}: {done}{goal} rounds of {tests}: no panic, no hang, nothing let through", target.name);
     }
     Ok(())
+}
+
+/// Whole seconds since `started`, for a line of progress.
+fn elapsed(started: Instant) -> Duration {
+    Duration::from_secs(started.elapsed().as_secs())
 }
 
 /// Builds the tests of a target and says where they are.

@@ -130,13 +130,14 @@ fn elapsed(started: Instant) -> Duration {
 
 /// Builds the tests of a target and says where they are.
 fn build(target: &Target) -> Result<PathBuf> {
-    let package = format!("homard-{}", target.package);
+    // The whole workspace, because one package alone has other features and would be built anew with all that it needs.
     let which: &[&str] = if target.name == "wire" { &["--test", "corpus"] } else { &["--lib"] };
-    let args = [&["test", "-p", &package], which, &["--no-run", "--message-format", "json"]].concat();
+    let args = [&["test", "--workspace"], which, &["--no-run", "--message-format", "json"]].concat();
     let told = shell::output(&mut shell::cargo(&args))?;
     let messages = told.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     let is_meant = |message: &Value| message["target"]["name"] == target.binary && message["executable"].is_string();
-    let built = messages.rev().find(is_meant).with_context(|| format!("cargo built no tests of {package}"))?;
+    let built =
+        messages.rev().find(is_meant).with_context(|| format!("cargo built no tests of homard-{}", target.package))?;
     Ok(PathBuf::from(built["executable"].as_str().unwrap_or_default()))
 }
 

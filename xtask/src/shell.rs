@@ -33,9 +33,17 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// A cargo command at the root of the workspace.
+///
+/// The variables that `cargo run` sets for this program are removed: build scripts (that of `ring`, for one) compare them, so
+/// with them a build through `cargo xtask` and one by hand would each rebuild what the other has built.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

@@ -7,9 +7,9 @@ use serde::Serialize;
 /// Something that is set up and does not work now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outage {
-    /// What kind of thing it is: `model`, `channel` or `config`.
+    /// What kind of thing it is: `model`, `channel`, `config`, or a `run` that is held.
     pub part: &'static str,
-    /// Which one: an agent, a channel with its account, a file.
+    /// Which one: an agent, a channel with its account, a file, a run.
     pub id: String,
     /// Why, and what to do.
     pub why: String,

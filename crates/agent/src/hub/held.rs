@@ -4,7 +4,11 @@
 //! The owner releases it (its message enters the session again, behind what was said meanwhile) or drops it (it ends). After
 //! a day it ends by itself.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use homard_audit::{Fact, What};
 use homard_proto::{RunId, SessionKey, message::ToolResult};
@@ -20,6 +24,7 @@ use crate::{
         Resume,
         epilogue::{closing, ending},
     },
+    post::queueing,
     writer::Then,
 };
 
@@ -90,6 +95,24 @@ fn interrupted(why: &str) -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::Internal, message: format!("INTERRUPTED: {why}") })
 }
 
+/// The runs that are held now.
+#[derive(Debug, Default)]
+pub(crate) struct HeldRuns {
+    /// Held while a run is released, dropped or expired, so that only one of these happens to it.
+    deciding: tokio::sync::Mutex<()>,
+    runs: Mutex<BTreeSet<RunId>>,
+}
+
+impl HeldRuns {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The message to the sender of a run that is held.
+const ON_HOLD: &str = "⚠️ Your message is on hold: the gateway crashed several times in a row while it worked on it. Its owner \
+                       can continue or drop it; without a decision it ends after a day. New messages are answered.";
+
 /// A run that waits for its owner, until it expires.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
@@ -103,14 +126,20 @@ impl Hub {
         Ok(self.0.store.recover().await?.iter().filter_map(HeldRun::of).collect())
     }
 
+    /// The ids of the held runs, without reading the store.
+    pub fn held_ids(&self) -> Vec<RunId> {
+        self.0.held.lock().iter().cloned().collect()
+    }
+
     /// Queues a held run again.
     pub async fn release(&self, run: &RunId) -> Result<(), HeldError> {
-        let _one_at_a_time = self.0.deciding_held.lock().await;
+        let _one_at_a_time = self.0.held.deciding.lock().await;
         self.find_held(run).await?;
         let release = Rec::Release { run: run.clone(), at: self.0.ambient.now_ms() };
         if self.0.writer.judge(vec![release]).await?.first() != Some(&Verdict::Stored) {
             return Err(HeldError::NotHeld(run.clone()));
         }
+        self.0.held.lock().remove(run);
         self.note_held(run, "released");
         // As it is stored now.
         let found = self.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
@@ -128,8 +157,9 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends a run that is still held when it expires.
-    pub(super) fn expire_later(&self, held: Held) {
+    /// Lists a run as held, and ends it if it still is when it expires.
+    pub(super) fn keep_held(&self, held: Held) {
+        self.0.held.lock().insert(held.run.clone());
         let hub = self.clone();
         self.tend(async move {
             let left = held.held_at.saturating_add(MAX_HOLD_MS).saturating_sub(hub.0.ambient.now_ms());
@@ -146,7 +176,7 @@ impl Hub {
     }
 
     async fn end_held(&self, run: &RunId, outcome: Outcome) -> Result<(), HeldError> {
-        let _one_at_a_time = self.0.deciding_held.lock().await;
+        let _one_at_a_time = self.0.held.deciding.lock().await;
         let found = self.find_held(run).await?;
         let records = self.ending(&found, outcome, &[]);
         let mut deliveries = Vec::new();
@@ -157,6 +187,7 @@ impl Hub {
         }
         self.0.mail_out((records, Then::default()), deliveries, None);
         self.0.writer.barrier().await?;
+        self.0.held.lock().remove(run);
         // Whoever waits for the run learns of its end from the store.
         self.0.arrivals.notify_waiters();
         Ok(())
@@ -168,10 +199,18 @@ impl Hub {
         held.find(|found| found.row.run == *run).ok_or_else(|| HeldError::NotHeld(run.clone()))
     }
 
-    /// The records that hold a run. Its open calls are answered first, so that its session can go on without it.
+    /// The records that hold a run. Its open calls are answered first, so that its session can go on without it; its sender
+    /// is told on the channel that the message came from.
     pub(super) fn holding(&self, found: &Unfinished, answers: &[ToolResult]) -> Vec<Rec> {
+        let at = self.0.ambient.now_ms();
         let mut records = closing(&self.0.ambient, found, answers);
-        records.push(Rec::Hold { run: found.row.run.clone(), at: self.0.ambient.now_ms() });
+        if let Some(line) = self.line_of(found) {
+            line.resume(&found.posted);
+            // A run that was released and is held again has been started more often by then.
+            let name = format!("held{}", found.attempts.len());
+            records.extend(queueing(&line.notice(&name, ON_HOLD, at)));
+        }
+        records.push(Rec::Hold { run: found.row.run.clone(), at });
         records
     }
 

@@ -46,6 +46,7 @@ use crate::{
 use backlog::Backlog;
 pub use children::{Child, Cleanup, Errand, Fate, Spawn, SpawnError, parent_of};
 pub use compact::CompactReport;
+use held::HeldRuns;
 pub use held::{HeldError, HeldRun, dropping};
 pub use homard_store::{
     Look,
@@ -111,7 +112,7 @@ impl Hub {
             mail: Mail::default(),
             purse: Arc::default(),
             backlog: Backlog::default(),
-            deciding_held: tokio::sync::Mutex::default(),
+            held: HeldRuns::default(),
         };
         (Self(Arc::new(shared)), follow)
     }

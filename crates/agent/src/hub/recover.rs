@@ -1,5 +1,7 @@
 //! What the hub does with runs that nobody is at work on: those that a restart finds, and those whose end was not stored.
 
+use std::sync::Arc;
+
 use homard_audit::{Fact, What};
 use homard_proto::{SessionKey, message::ToolResult};
 use homard_store::{
@@ -16,7 +18,7 @@ use super::{
 use crate::{
     command::Command,
     lane::{Job, Queued, Resume, epilogue::ending},
-    post::line::Style,
+    post::line::{Line, Style},
     run::RunError,
     tape::Tape,
     tool::Origin,
@@ -124,17 +126,21 @@ impl Hub {
         // What was at work is at the end of its transcript, also before a message that the disk once kept from beginning.
         going_on.sort_by_key(|run: &GoingOn| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
         let recovered = Recovered { resumed: going_on.len(), held: held.len() };
-        held.into_iter().for_each(|held| self.expire_later(held));
+        held.into_iter().for_each(|held| self.keep_held(held));
         Ok((going_on, recovered))
     }
 
     /// The records that end a run which is not taken up again.
     pub(super) fn ending(&self, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
+        ending(&self.0.ambient, (found, self.line_of(found).as_deref()), outcome, answers)
+    }
+
+    /// The way to the channel of a run that a restart found; `None` if it came from none.
+    pub(super) fn line_of(&self, found: &Unfinished) -> Option<Arc<Line>> {
         let inbound = Inbound::from(found.accept.clone());
         let profile = self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref());
         let style = Style::of(&profile, (&Origin::of(&inbound), &found.row.key));
-        let line = self.0.line(&inbound, style);
-        ending(&self.0.ambient, (found, line.as_deref()), outcome, answers)
+        self.0.line(&inbound, style)
     }
 
     fn requeue_all(&self, all: Vec<GoingOn>) {

@@ -18,6 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     Admission, HubEvent, Inbound,
     backlog::Backlog,
+    held::HeldRuns,
     registry::{Mailbox, Registry},
     setup::Setup,
     waits::Waits,
@@ -78,7 +79,7 @@ pub(crate) struct Shared {
     /// Unfinished runs of earlier processes that are still to be taken up.
     pub(super) backlog: Backlog,
     /// Locked while a held run is released or ended, so that of two decisions one counts.
-    pub(super) deciding_held: tokio::sync::Mutex<()>,
+    pub(super) held: HeldRuns,
 }
 
 impl std::fmt::Debug for Shared {

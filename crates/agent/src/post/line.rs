@@ -190,6 +190,13 @@ impl Line {
         queued
     }
 
+    /// A message about the run itself, which is no part of its answer. A run sends one notice of each name.
+    pub(crate) fn notice(&self, name: &str, text: &str, at: u64) -> Vec<Delivery> {
+        let mut inner = self.lock();
+        let letters = self.letters(&mut inner, Payload { text: text.to_owned(), ..Payload::default() });
+        self.deliveries(&mut inner, name, letters, at)
+    }
+
     /// A payload as messages that the channel takes.
     fn letters(&self, inner: &mut Inner, payload: Payload) -> Vec<Letter> {
         let payload = self.sendable(inner.threading.apply(payload));

@@ -1,5 +1,5 @@
-//! What is set up and does not work now: models, channels, the config file. Nobody is asked: it is what the last requests
-//! and connections have shown.
+//! Reports what does not work now: models, channels, the config file, held runs. Nothing is probed for it: it is what the
+//! last requests, connections and the recovery have shown.
 
 use std::sync::Arc;
 
@@ -21,6 +21,13 @@ pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
         });
         let channel = |((channel, account), why)| Outage { part: "channel", id: format!("{channel}:{account}"), why };
         let config = live.refused().map(|why| Outage { part: "config", id: file.clone(), why });
-        config.into_iter().chain(model).chain(channels.down().into_iter().map(channel)).collect()
+        let held = hub.held_ids().into_iter().map(|run| {
+            let why = format!(
+                "held, because it was active at several crashes in a row; continue it with: homard runs release {run}; \
+                 or end it with: homard runs drop {run}"
+            );
+            Outage { part: "run", id: run.to_string(), why }
+        });
+        config.into_iter().chain(held).chain(model).chain(channels.down().into_iter().map(channel)).collect()
     })
 }

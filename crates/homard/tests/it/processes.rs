@@ -208,7 +208,10 @@ async fn only_a_run_that_was_active_at_three_crashes_is_held() {
     let told = gateway.run(&["trace", &run]).stdout;
     assert!(told.contains(&format!("continue it with: homard runs release {run}")), "{told}");
     let status = gateway.run(&["status"]).stdout;
-    assert!(status.contains("1 run was active at several crashes in a row and is held"), "{status}");
+    assert!(status.contains(&format!("run {run}")) && status.contains("several crashes in a row"), "{status}");
+    let health = gateway.run(&["health"]);
+    assert_eq!(health.code, Some(1), "{health:?}");
+    assert!(health.stdout.contains(&format!("homard runs drop {run}")), "{health:?}");
     // A restart in good order does not release it.
     gateway.process.signal(Signal::TERM);
     gateway.end();
@@ -221,6 +224,7 @@ async fn only_a_run_that_was_active_at_three_crashes_is_held() {
     until("the released run is done", || statuses(&gateway) == ["ok", "ok"]);
     let last = told_last(&gateway);
     assert_eq!(last, ("assistant".to_owned(), "survived".to_owned()));
+    assert_eq!(gateway.run(&["health"]).code, Some(0));
     let again = gateway.run(&["runs", "release", &run]);
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.contains("is not held"), "{again:?}");

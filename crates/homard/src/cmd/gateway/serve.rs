@@ -266,7 +266,6 @@ async fn serve(
     };
     let planner = schedule.as_ref().ok().cloned();
     let gateway = gateway.with_schedule(schedule).with_log(log.book);
-    gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
     house.office.open_gateway(&live, planner.as_ref());
     let gateway = gateway.with_outages(assemble::outages::of(house, &live, paths));

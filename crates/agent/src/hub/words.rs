@@ -116,6 +116,13 @@ impl Inbound {
         }
     }
 
+    /// Whether a person or a program of theirs wrote it, and not a model: tasks of sub-agents, messages between sessions,
+    /// jobs and events are written by models.
+    pub(crate) fn is_written_by_client(&self) -> bool {
+        let methods = [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL];
+        self.class == Class::Main && methods.contains(&self.method.as_str())
+    }
+
     /// A message that asks for nothing but an answer, and is taken as it is. Its run's name says all that matters, so it
     /// may be sent again.
     pub fn plain(run: RunId, (principal, method): (&str, &str), key: SessionKey, message: User) -> Self {

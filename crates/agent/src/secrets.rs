@@ -19,8 +19,13 @@ const MASK: &str = "[secret]";
 /// Shorter values are not looked for: they would be found in ordinary words.
 const SHORTEST: usize = 8;
 
-/// Where programs may break a line in the middle of a secret, as `base64` does.
-const LINE_ENDS: [char; 2] = ['\n', '\r'];
+/// Characters that may stand between those of a secret without changing how it reads: programs break lines and group digits,
+/// and a reply can be spelled with blanks or with characters that are not shown.
+const IGNORED: [char; 12] =
+    ['\n', '\r', ' ', '\t', '\u{a0}', '\u{ad}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{202f}', '\u{feff}'];
+
+/// The alphabet of base32, in lower case.
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// Values that must not be seen. Clones are cheap; debug output has none of them.
 #[derive(Clone, Default)]
@@ -33,7 +38,7 @@ struct Patterns {
 }
 
 impl Secrets {
-    /// These values, as they are and as tools write them: in base64, in hex, percent-encoded and as in JSON.
+    /// These values, as they are and as [`spellings`] has them. Case and [`IGNORED`] characters make no difference.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let values = values.into_iter().filter(|value| value.len() >= SHORTEST);
         let patterns: BTreeSet<String> = values.flat_map(|value| spellings(&value)).collect();
@@ -211,23 +216,32 @@ impl MaskedStream {
     }
 }
 
-/// Positions in a text whose line breaks were left out.
-struct Places(Vec<usize>);
+/// Positions in a text whose ignored characters were left out: for each run of characters that stayed, where it begins
+/// without and with what was left out.
+struct Places(Vec<(usize, usize)>);
 
 impl Places {
     fn in_text(&self, at: usize) -> usize {
-        at + self.0.partition_point(|line_end| *line_end <= at)
+        let run = self.0.partition_point(|(start, _)| *start <= at);
+        let (start, in_text) = run.checked_sub(1).and_then(|run| self.0.get(run)).copied().unwrap_or_default();
+        in_text + (at - start)
     }
 }
 
-/// A text without its line breaks.
+/// A text in lower case, without its ignored characters.
 fn join(text: &str) -> (String, Places) {
-    let (mut joined, mut breaks) = (String::with_capacity(text.len()), Vec::new());
-    for line in text.split(LINE_ENDS) {
-        joined.push_str(line);
-        breaks.push(joined.len());
+    let (mut joined, mut places) = (String::with_capacity(text.len()), Vec::new());
+    let mut at = 0;
+    for part in text.split_inclusive(IGNORED) {
+        let kept = part.trim_end_matches(IGNORED);
+        if !kept.is_empty() {
+            places.push((joined.len(), at));
+            joined.push_str(kept);
+        }
+        at += part.len();
     }
-    (joined, Places(breaks))
+    joined.make_ascii_lowercase();
+    (joined, Places(places))
 }
 
 impl fmt::Debug for Secrets {
@@ -237,28 +251,72 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A value as it is, and as tools write it.
+/// A value as it is, and in the encodings that programs and models know by heart, in lower case and without ignored
+/// characters: JSON, percent-encoding, hex, numbers of characters, base64, base32, backwards and rot13.
 fn spellings(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    let percent: String = bytes
-        .iter()
-        .map(|byte| if is_plain(byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
-        .collect();
+    let each = |written: &dyn Fn(u8) -> String, between: &str| {
+        bytes.iter().map(|byte| written(*byte)).collect::<Vec<_>>().join(between)
+    };
+    let hex = |byte: u8| format!("{byte:02x}");
+    let percent = |byte: u8| {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+        if is_plain { char::from(byte).to_string() } else { format!("%{byte:02x}") }
+    };
     let json = Value::from(value).to_string();
-    let mut all =
-        vec![value.replace(LINE_ENDS, ""), hex.to_uppercase(), hex, percent, json[1..json.len() - 1].to_owned()];
-    // Within a longer text, base64 writes it in one of three ways; what it shares with its neighbours is left out.
-    for skip in 0..3 {
-        let Some(rest) = bytes.get(skip..) else { continue };
-        let whole = &rest[..rest.len() / 3 * 3];
-        if whole.len() >= SHORTEST {
-            all.push(BASE64_STANDARD_NO_PAD.encode(whole));
-            all.push(BASE64_URL_SAFE_NO_PAD.encode(whole));
+    let mut all = vec![
+        value.to_owned(),
+        json[1..json.len() - 1].to_owned(),
+        each(&percent, ""),
+        each(&|byte| format!("%{byte:02x}"), ""),
+        each(&hex, ""),
+        each(&hex, ":"),
+        each(&hex, "-"),
+        each(&|byte| format!("0x{byte:02x}"), ","),
+        each(&|byte| format!("\\x{byte:02x}"), ""),
+        each(&|byte| format!("&#{byte};"), ""),
+        each(&|byte| byte.to_string(), ","),
+        each(&|byte| byte.to_string(), ""),
+        value.chars().rev().collect(),
+        value.chars().map(rot13).collect(),
+    ];
+    // Within a longer text, base64 and base32 write it in one of three or five ways; what it shares with its neighbours is
+    // left out.
+    for (size, encoders) in [(3, &[standard as fn(&[u8]) -> String, url_safe][..]), (5, &[base32])] {
+        for skip in 0..size {
+            let Some(rest) = bytes.get(skip..) else { continue };
+            let whole = &rest[..rest.len() / size * size];
+            if whole.len() >= SHORTEST {
+                all.extend(encoders.iter().map(|encode| encode(whole)));
+            }
         }
     }
-    all
+    all.iter().map(|spelling| join(spelling).0).filter(|spelling| spelling.len() >= SHORTEST).collect()
+}
+
+fn standard(bytes: &[u8]) -> String {
+    BASE64_STANDARD_NO_PAD.encode(bytes)
+}
+
+fn url_safe(bytes: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Base32 of whole groups of five bytes.
+fn base32(bytes: &[u8]) -> String {
+    let group = |group: &[u8]| {
+        let bits = group.iter().fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
+        (0..8).rev().map(|at| char::from(BASE32[((bits >> (at * 5)) & 31) as usize])).collect::<String>()
+    };
+    bytes.chunks_exact(5).map(group).collect()
+}
+
+fn rot13(letter: char) -> char {
+    match letter {
+        'a'..='m' | 'A'..='M' => char::from(letter as u8 + 13),
+        'n'..='z' | 'N'..='Z' => char::from(letter as u8 - 13),
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -287,7 +345,42 @@ mod tests {
         }
         assert_eq!(secrets.mask("a short text"), "a short text");
         assert_eq!(secrets.mask(&format!("x={KEY}; y={KEY}")), "x=[secret]; y=[secret]");
-        assert_eq!(format!("{secrets:?}"), "Secrets(8 spellings)");
+        assert!(!format!("{secrets:?}").contains("canary"));
+    }
+
+    #[test]
+    fn h1_a_secret_is_masked_in_the_encodings_that_models_know() {
+        let secrets = Secrets::new([KEY.to_owned()]);
+        let each =
+            |write: &dyn Fn(u8) -> String, between: &str| KEY.bytes().map(write).collect::<Vec<_>>().join(between);
+        let invisible: String = KEY.chars().flat_map(|letter| [letter, '\u{200b}']).collect();
+        let grouped: Vec<_> =
+            each(&|byte| format!("{byte:02x}"), "").as_bytes().chunks(4).map(<[u8]>::to_vec).collect();
+        let grouped = grouped.iter().map(|group| String::from_utf8_lossy(group)).collect::<Vec<_>>().join(" ");
+        for spelled in [
+            KEY.to_uppercase(),
+            KEY.chars().map(String::from).collect::<Vec<_>>().join(" "),
+            invisible,
+            KEY.chars().rev().collect(),
+            each(&|byte| format!("%{byte:02X}"), ""),
+            each(&|byte| format!("{byte:02x}"), " "),
+            each(&|byte| format!("{byte:02X}"), ":"),
+            each(&|byte| format!("\\x{byte:02x}"), ""),
+            each(&|byte| byte.to_string(), ", "),
+            each(&|byte| format!("&#{byte};"), ""),
+            grouped,
+            "fx-pnanel/1+\"dhbgrq\"-0123456789".to_owned(),
+            "ONVS2Y3BNZQXE6JPGEVSE4LVN52GKZBCFUYDCMRTGQ2TMNZYHE======".to_owned(),
+        ] {
+            let masked = secrets.mask(&spelled);
+            assert!(masked.contains(MASK) && masked.len() < spelled.len(), "{spelled}: {masked}");
+            let whole: Vec<&str> = spelled.split_inclusive(|_| true).collect();
+            assert!(streamed(&secrets, &whole).0.contains(MASK), "{spelled}");
+        }
+        // A part of it, and ordinary text, stay.
+        for plain in ["sk-canary is a bird", "The quoted price: 0123456789", "a b c d e f"] {
+            assert_eq!(secrets.mask(plain), plain);
+        }
     }
 
     #[test]

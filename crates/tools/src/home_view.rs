@@ -229,6 +229,16 @@ impl HomeView {
         first.is_some_and(|first| is_private(first.as_os_str()))
     }
 
+    /// Directories of toolchains that are found by a name without a dot, such as `bin` and `go`. Shells put some of them
+    /// into `PATH`; those that are missing could be created where the home directory is the workspace.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = PathBuf> + use<'_> {
+        let is_open = |path: &&PathBuf| {
+            let first = path.strip_prefix(&self.home).ok().and_then(|below| below.components().next());
+            first.is_some_and(|first| !is_private(first.as_os_str()))
+        };
+        self.visible.iter().filter(is_open).cloned()
+    }
+
     /// What is hidden by its name in a home directory that is the workspace, as it is now. Blocks.
     pub(crate) fn private_names(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.home).into_iter().flatten().flatten();

@@ -64,7 +64,7 @@ struct Written {
 pub(crate) struct Outcome {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
-    /// `timeout`, `cancel` or `limit` if we ended it.
+    /// `timeout`, `cancel`, `limit` or `sandbox` if we ended it.
     pub(crate) stopped: Option<&'static str>,
     /// What went wrong, as a sentence without its full stop; nothing if it did what it was asked.
     pub(crate) trouble: Option<String>,
@@ -253,6 +253,13 @@ impl Job {
             End::Exceeded(exceeded) => {
                 stopped = Some("limit");
                 Some(exceeded.trouble())
+            }
+            End::Planted(path) => {
+                stopped = Some("sandbox");
+                Some(format!(
+                    "Command was stopped, because it made {} again after the sandbox had taken it aside",
+                    path.display()
+                ))
             }
             End::Lost(error) => Some(format!("Command was stopped, because it could not be watched: {error}")),
         };

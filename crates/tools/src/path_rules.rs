@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     home_view::HomeView,
-    protected::{GUIDE, Kind, needs_approval},
-    sandbox::SandboxPolicy,
+    protected::{GUIDE, Kind, is_in_bare_repository, needs_approval},
+    sandbox::{SandboxPolicy, repository::named_by_config},
 };
 
 /// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools, also where the
@@ -123,17 +123,21 @@ impl PathRules {
         Self {
             hidden: below(policy.secrets()),
             shown: below(shown).into_iter().chain(visible.clone()).collect(),
-            read_only: below(policy.start_files()).into_iter().chain(visible).collect(),
+            read_only: below(policy.start_files(directory)).into_iter().chain(visible).collect(),
             home,
             guarded: if asks { guarded.collect() } else { Vec::new() },
         }
     }
 
-    /// Whether a change of a real path needs the owner's approval.
+    /// Whether a change of a real path needs the owner's approval. Blocks.
     pub(crate) fn needs_approval(&self, path: &Path, kind: Kind) -> bool {
         self.guarded.iter().any(|top| {
-            let below = path.strip_prefix(top);
-            below.is_ok_and(|below| needs_approval(below, kind, top.join(GUIDE).is_file()))
+            let needs = |below| {
+                needs_approval(below, kind, top.join(GUIDE).is_file())
+                    || is_in_bare_repository(top, below)
+                    || is_named_by_config(top, path)
+            };
+            path.strip_prefix(top).is_ok_and(needs)
         })
     }
 
@@ -157,6 +161,13 @@ impl PathRules {
     pub(crate) fn is_read_only(&self, path: &Path) -> bool {
         self.read_only.iter().any(|above| path.starts_with(above))
     }
+}
+
+/// Whether the config of a repository around a real path, at or below a directory, names it as included or as hooks.
+fn is_named_by_config(top: &Path, path: &Path) -> bool {
+    let around = path.ancestors().skip(1).take_while(|above| above.starts_with(top));
+    let mut named = around.flat_map(|above| named_by_config(&above.join(".git"), above));
+    named.any(|named| resolve(&named).iter().any(|named| path.starts_with(named)))
 }
 
 /// Real paths of a path that may be missing, or be a link: where it leads, and where it is.

@@ -3,6 +3,7 @@
 use std::{
     io,
     os::fd::OwnedFd,
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -18,7 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    sandbox::{Confined, Exceeded, Keep, Usage, Wrapper},
+    sandbox::{Confined, Exceeded, Keep, Sweeper, Usage, Wrapper},
     terminal::Terminal,
     tree::{MARK, Tree},
 };
@@ -34,6 +35,12 @@ const BEGIN: Duration = Duration::from_secs(20);
 
 /// How often it is looked how much of the machine a command uses.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long between two sweeps of the workspace for what a command must not make there.
+const SWEEP: Duration = Duration::from_millis(250);
+
+/// How many times longer than a sweep the pause after it is, at least: large workspaces are swept less often.
+const PAUSE: u32 = 20;
 
 /// What a command is connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +83,8 @@ pub(crate) enum End {
     Cancelled,
     /// It used too much of the machine.
     Exceeded(Exceeded),
+    /// It made something again that the sandbox had taken aside.
+    Planted(PathBuf),
     /// The system would not say.
     Lost(io::Error),
 }
@@ -160,6 +169,8 @@ impl Process {
         let usage = self.keep.usage().cloned();
         let mut look = interval_at(Instant::now() + LOOK, LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let planted = planted(self.keep.sweeper());
+        tokio::pin!(planted);
         let mut is_open = true;
         let mut buffer = vec![0; 64 * 1024];
         let end = loop {
@@ -169,6 +180,7 @@ impl Process {
                 () = stop.cancelled() => break End::Cancelled,
                 () = &mut deadline => break End::TimedOut,
                 status = self.child.wait() => break status.map_or_else(End::Lost, End::Exited),
+                path = &mut planted => break End::Planted(path),
                 _ = look.tick(), if usage.is_some() => {
                     if let Some(exceeded) = exceeded(usage.clone(), self.tree.clone()).await {
                         break End::Exceeded(exceeded);
@@ -183,7 +195,7 @@ impl Process {
         let tree = self.tree.clone();
         let left = match &end {
             End::Exited(_) => spawn_blocking(move || tree.end_rest()).await.unwrap_or(0),
-            End::TimedOut | End::Cancelled | End::Exceeded(_) | End::Lost(_) => {
+            End::TimedOut | End::Cancelled | End::Exceeded(_) | End::Planted(_) | End::Lost(_) => {
                 self.stop().await;
                 0
             }
@@ -218,6 +230,22 @@ impl Process {
 /// A limit that a command exceeds now.
 async fn exceeded(usage: Option<Usage>, tree: Tree) -> Option<Exceeded> {
     spawn_blocking(move || usage?.exceeded(&tree)).await.ok().flatten()
+}
+
+/// Sweeps the workspace as long as a command runs. Ends when the command made something again that was taken aside before.
+async fn planted(sweeper: Option<Sweeper>) -> PathBuf {
+    let Some(sweeper) = sweeper else { return std::future::pending().await };
+    let mut pause = SWEEP;
+    loop {
+        sleep(pause).await;
+        let (sweeper, started) = (sweeper.clone(), Instant::now());
+        let Ok(swept) = spawn_blocking(move || sweeper.sweep()).await else { continue };
+        if let Some(path) = swept.again {
+            return path;
+        }
+        let commands = u32::try_from(swept.commands).unwrap_or(u32::MAX);
+        pause = started.elapsed().saturating_mul(PAUSE.saturating_mul(commands)).max(SWEEP);
+    }
 }
 
 impl Drop for Process {

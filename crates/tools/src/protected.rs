@@ -5,43 +5,110 @@
 
 use std::{
     ffi::OsStr,
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
 };
 
 /// Protected at any depth: other programs look for these in every project. `.git` is protected, too, but not as a whole
 /// for commands: see [`GIT_CONTROL`].
-pub(crate) const ANYWHERE: [&str; 27] = [
-    ".agents",
-    ".aider.conf.yml",
-    ".claude",
-    ".clinerules",
-    ".codex",
-    ".continue",
-    ".cursor",
-    ".cursorrules",
+///
+/// A name is on the list if a program reads it without being told to and then runs what it says (editors, shells, git) or
+/// obeys it (agents). Files that are only read when a person names them (`CONVENTIONS.md`, `llms.txt`), and those that run
+/// when a person builds or tests a project (`Makefile`, `package.json`, `.cargo/config.toml`), are not.
+pub(crate) const ANYWHERE: [&str; 71] = [
+    // Git, shells, editors.
     ".devcontainer",
     ".envrc",
     ".exrc",
     ".gitattributes",
     ".gitmodules",
-    ".goosehints",
-    ".homard",
     ".husky",
     ".idea",
+    ".nvim.lua",
+    ".nvimrc",
+    ".vscode",
+    ".zed",
+    // Directories and settings of agents.
+    ".agent",
+    ".agents",
+    ".aider.conf.yml",
+    ".aider.model.settings.yml",
+    ".amazonq",
+    ".augment",
+    ".augment-guidelines",
+    ".claude",
+    ".cline",
+    ".clinerules",
+    ".codebuddy",
+    ".codex",
+    ".continue",
+    ".continuerules",
+    ".crush",
+    ".crush.json",
+    ".cursor",
+    ".cursorrules",
+    ".factory",
+    ".gemini",
+    ".goose",
+    ".goosehints",
+    ".grok",
+    ".homard",
+    ".iflow",
+    ".junie",
+    ".kilocode",
+    ".kilocodemodes",
+    ".kiro",
     ".mcp.json",
     ".openclaw",
+    ".opencode",
+    ".openhands",
+    ".openhands_instructions",
+    ".pi",
+    ".qoder",
+    ".qwen",
     ".roo",
-    ".vscode",
+    ".roomodes",
+    ".roorules",
+    ".rules",
+    ".tabnine",
+    ".trae",
+    ".warp",
+    ".windsurf",
     ".windsurfrules",
-    ".zed",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
+    "crush.json",
     "opencode.json",
+    "opencode.jsonc",
+    // Instructions for agents.
+    "AGENT.md",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "CLAUDE.local.md",
+    "CLAUDE.md",
+    "CRUSH.md",
+    "GEMINI.md",
+    "IFLOW.md",
+    "QWEN.md",
+    "WARP.md",
+    "copilot-instructions.md",
 ];
 
-/// Protected at the top of a workspace, where Homard loads them.
-pub(crate) const AT_TOP: [&str; 5] = ["BOOT.md", "HEARTBEAT.md", "SOUL.md", "hooks", "skills"];
+/// Endings of names that are protected like [`ANYWHERE`]: instructions for agents, in `.github` and elsewhere.
+const ENDINGS: [&str; 4] = [".agent.md", ".chatmode.md", ".instructions.md", ".prompt.md"];
+
+/// Protected at the top of a workspace: Homard loads them there, or the git hooks that a hook manager installed run what
+/// they name.
+pub(crate) const AT_TOP: [&str; 11] = [
+    ".lefthook.yaml",
+    ".lefthook.yml",
+    ".overcommit.yml",
+    ".pre-commit-config.yaml",
+    "BOOT.md",
+    "HEARTBEAT.md",
+    "SOUL.md",
+    "hooks",
+    "lefthook.yaml",
+    "lefthook.yml",
+    "skills",
+];
 
 /// Protected from commands below the top of a workspace, besides most of [`ANYWHERE`]: the hook `bootstrap-extra-files`
 /// loads them from there.
@@ -64,7 +131,11 @@ pub(crate) const GUIDE: &str = "BOOTSTRAP.md";
 pub(crate) const GIT_CONTROL: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
 /// A directory is a repository, bare or not, by a file of this name.
-const HEAD: &str = "HEAD";
+pub(crate) const HEAD: &str = "HEAD";
+
+/// What else git reads in a directory with a [`HEAD`]: what makes it a repository, and what git runs programs by.
+const GIT_NAMES: [&str; 9] =
+    ["objects", "refs", "commondir", "config", "config.worktree", "hooks", "info", "modules", "worktrees"];
 
 /// What a command may not change at the top of its workspace, but for `.git` and [`GUIDE`].
 pub(crate) fn for_commands() -> impl Iterator<Item = &'static str> {
@@ -74,13 +145,19 @@ pub(crate) fn for_commands() -> impl Iterator<Item = &'static str> {
 /// Whether a name below the top of a workspace is protected from commands.
 pub(crate) fn is_protected_below(name: &OsStr) -> bool {
     let is_listed = |list: &[&str]| list.iter().any(|listed| name == *listed);
-    (is_listed(&ANYWHERE) && !is_listed(&HARMLESS_BELOW)) || is_listed(&LOADED)
+    (is_anywhere(name) && !is_listed(&HARMLESS_BELOW)) || is_listed(&LOADED)
+}
+
+/// Whether a name is protected at any depth.
+fn is_anywhere(name: &OsStr) -> bool {
+    let has_ending = |ending: &&str| name.as_encoded_bytes().ends_with(ending.as_bytes());
+    ANYWHERE.iter().any(|listed| name == *listed) || ENDINGS.iter().any(has_ending)
 }
 
 /// Whether nothing is loaded from a directory of this name, so that commands may create what they like in it: packages are
-/// full of files for editors and agents.
+/// full of files for editors and agents. Some agents look into `.github`.
 pub(crate) fn is_skipped(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b".") || name == "node_modules"
+    (name.as_encoded_bytes().starts_with(b".") && name != ".github") || name == "node_modules"
 }
 
 /// How a file tool changes a file.
@@ -94,7 +171,7 @@ pub(crate) enum Kind {
 /// a [`GUIDE`].
 pub(crate) fn needs_approval(path: &Path, kind: Kind, is_new_agent: bool) -> bool {
     let mut parts = path.components().map(Component::as_os_str);
-    if parts.clone().any(|part| part == ".git" || ANYWHERE.iter().any(|name| part == *name)) {
+    if parts.clone().any(|part| part == ".git" || is_anywhere(part)) {
         return true;
     }
     if path.file_name().is_some_and(|name| name == HEAD) {
@@ -108,6 +185,17 @@ pub(crate) fn needs_approval(path: &Path, kind: Kind, is_new_agent: bool) -> boo
         return false;
     }
     AT_TOP.iter().any(|name| first == *name)
+}
+
+/// Whether a path below a directory is a part of a repository without a working tree: one of git's names beside a
+/// [`HEAD`], at any depth. The directory itself may be one. Whether it is complete does not matter: the change could
+/// complete it. Blocks.
+pub(crate) fn is_in_bare_repository(top: &Path, below: &Path) -> bool {
+    let parts: Vec<_> = below.components().map(Component::as_os_str).collect();
+    (0..parts.len()).any(|depth| {
+        let folder: PathBuf = std::iter::once(top.as_os_str()).chain(parts[..depth].iter().copied()).collect();
+        GIT_NAMES.iter().any(|name| parts[depth] == *name) && folder.join(HEAD).symlink_metadata().is_ok()
+    })
 }
 
 #[cfg(test)]
@@ -131,14 +219,44 @@ mod tests {
             "SOUL.md",
             "BOOT.md",
             "BOOTSTRAP.md",
+            "lefthook.yml",
+            "sub/.gemini/settings.json",
+            "sub/QWEN.md",
+            ".github/copilot-instructions.md",
+            ".github/instructions/a.instructions.md",
         ] {
             assert!(needs(path), "{path}");
         }
-        for path in
-            ["MEMORY.md", "memory/2026-01-01.md", "USER.md", "src/hooks/use.ts", "docs/skills/a.md", "git/config"]
-        {
+        for path in [
+            "MEMORY.md",
+            "memory/2026-01-01.md",
+            "USER.md",
+            "src/hooks/use.ts",
+            "docs/skills/a.md",
+            "git/config",
+            "CONVENTIONS.md",
+            ".github/workflows/ci.yml",
+            "sub/lefthook.yml",
+        ] {
             assert!(!needs(path), "{path}");
         }
+    }
+
+    #[test]
+    fn c2_git_names_beside_a_head_are_a_part_of_a_repository() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("deep/bare/hooks")).unwrap();
+        std::fs::write(folder.path().join("deep/bare/HEAD"), "ref: refs/heads/main").unwrap();
+        let is_in = |path: &str| is_in_bare_repository(folder.path(), Path::new(path));
+        for path in ["deep/bare/config", "deep/bare/hooks/post-index-change", "deep/bare/refs/a", "deep/bare/commondir"]
+        {
+            assert!(is_in(path), "{path}");
+        }
+        for path in ["deep/bare/notes.txt", "deep/config", "config", "hooks/a"] {
+            assert!(!is_in(path), "{path}");
+        }
+        std::fs::write(folder.path().join(HEAD), "ref: refs/heads/main").unwrap();
+        assert!(is_in("config"));
     }
 
     #[test]

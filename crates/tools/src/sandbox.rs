@@ -3,7 +3,8 @@
 //! Three tiers, the best that the machine has is taken, and never a worse one in silence: A is a namespace of its own
 //! (bubblewrap) with a system call filter and Landlock, B is Landlock and the filter alone, C refuses to run anything.
 //! Start with `policy`, which says what is wanted; `layers` turns that into paths, `bubblewrap` and `enter` into deeds.
-//! Nothing is ever put into the workspace; what a command must not make there is found by `watch` and taken aside.
+//! Nothing is ever put into the workspace; what a command must not make there is found by `watch`, while the command runs
+//! and when it is over, and taken aside.
 
 mod aside;
 mod bubblewrap;
@@ -17,6 +18,7 @@ mod record;
 mod relative_sockets;
 pub(crate) mod repository;
 mod supervise;
+mod sweep;
 mod tier;
 mod watch;
 
@@ -44,7 +46,7 @@ pub use self::{
 };
 pub(crate) use self::{
     limits::{Exceeded, Usage},
-    watch::Watches,
+    watch::{Sweeper, Watches},
 };
 
 /// Makes the input of a program its controlling terminal, and the program the leader of its group. Does not fork,
@@ -118,6 +120,11 @@ impl Keep {
     /// What is looked at while the command runs; nothing if nothing holds it.
     pub(crate) fn usage(&self) -> Option<&Usage> {
         self.usage.as_ref()
+    }
+
+    /// What looks at the workspace while the command runs; nothing if nothing holds it.
+    pub(crate) fn sweeper(&self) -> Option<Sweeper> {
+        self.watch.as_ref().map(Watch::sweeper)
     }
 
     /// Looks what the command did that it should not, now that it is over. Says so in sentences, and nothing at all

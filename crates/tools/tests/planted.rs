@@ -138,13 +138,22 @@ async fn m4_files_that_steer_agents_are_protected_at_any_depth() {
         for name in ["a/AGENTS.md", "a/.vscode/tasks.json", "node_modules/x/AGENTS.md"] {
             put(&bench.workdir().join(name), "mine");
         }
-        let command = "mkdir -p b/c/.vscode node_modules/y/.vscode .cache/z; for f in b/AGENTS.md b/c/.envrc b/c/.vscode/tasks.json \
-                       b/c/CLAUDE.md b/c/SOUL.md b/plain.md node_modules/y/AGENTS.md .cache/z/AGENTS.md; do echo evil > $f; done; \
+        let command = "mkdir -p b/c/.vscode b/.gemini .github node_modules/y/.vscode .cache/z; for f in b/AGENTS.md b/c/.envrc \
+                       b/c/.vscode/tasks.json b/c/CLAUDE.md b/c/SOUL.md b/QWEN.md b/.gemini/a .github/copilot-instructions.md b/plain.md node_modules/y/AGENTS.md .cache/z/AGENTS.md; do echo evil > $f; done; \
                        mv a moved";
         let result = bench.call("exec", json!({"command": command})).await;
         let text = said(&result).0;
         let there = |name: &str| bench.workdir().join(name).exists();
-        for gone in ["b/AGENTS.md", "b/c/.envrc", "b/c/.vscode", "b/c/CLAUDE.md", "b/c/SOUL.md"] {
+        for gone in [
+            "b/AGENTS.md",
+            "b/c/.envrc",
+            "b/c/.vscode",
+            "b/c/CLAUDE.md",
+            "b/c/SOUL.md",
+            "b/QWEN.md",
+            "b/.gemini",
+            ".github/copilot-instructions.md",
+        ] {
             assert!(!there(gone) && text.contains(gone), "{way} {gone}: {text}");
         }
         for left in ["b/plain.md", "node_modules/y/AGENTS.md", "moved/AGENTS.md", "moved/.vscode/tasks.json"] {
@@ -173,6 +182,62 @@ async fn m4_a_worktree_keeps_its_copies_of_protected_files() {
         assert!(bench.workdir().join("tree/AGENTS.md").exists(), "{way}: {text}");
         assert!(bench.workdir().join("tree/.vscode/settings.json").exists(), "{way}: {text}");
         assert!(!bench.workdir().join("other/AGENTS.md").exists(), "{way}: {text}");
+    }
+}
+
+/// Waits until something has happened in the workspace.
+async fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
+    let mut tick = interval(Duration::from_millis(5));
+    let waited = timeout(Duration::from_secs(30), async {
+        while !has_happened() {
+            tick.tick().await;
+        }
+    });
+    assert!(waited.await.is_ok(), "{what}");
+}
+
+#[tokio::test]
+async fn c2_what_a_running_command_plants_is_taken_aside_while_it_runs() {
+    for (way, bench, _) in benches() {
+        let plant = "git init -q sub; git -C sub config core.fsmonitor ../x.sh; echo evil > sub/.git/hooks/pre-commit; \
+                     git init -q plain; git init -q --bare bare.git; git -C bare.git config core.pager evil; mkdir -p a/.vscode; \
+                     echo evil > a/.vscode/tasks.json; echo evil > CLAUDE.md; echo evil > .envrc";
+        let work = bench.workdir();
+        during(&bench, plant, async || {
+            for name in
+                ["sub/.git/config", "sub/.git/hooks/pre-commit", "bare.git/config", "a/.vscode", "CLAUDE.md", ".envrc"]
+            {
+                until(&format!("{way} {name}"), || !work.join(name).exists()).await;
+            }
+            let running = bench.call("process", json!({"action": "list"})).await;
+            assert!(said(&running).0.contains("running"), "{way}: {running:?}");
+        })
+        .await;
+        assert!(work.join("plain/.git/config").exists() && work.join("sub/.git/HEAD").exists(), "{way}");
+    }
+}
+
+#[tokio::test]
+async fn c2_a_command_that_plants_again_is_ended() {
+    for (way, bench, _) in benches() {
+        let plant = "git init -q sub; while true; do printf '[core]\\n fsmonitor = ../x.sh\\n' > sub/.git/config; done";
+        let result = bench.call("exec", json!({"command": plant, "yieldMs": 30_000, "timeout": 60})).await;
+        let text = said(&result).0;
+        assert!(text.contains("again after the sandbox had taken it aside"), "{way}: {text}");
+        let config = fs::read_to_string(bench.workdir().join("sub/.git/config")).unwrap_or_default();
+        assert!(!config.contains("fsmonitor"), "{way}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn c2_ordinary_work_with_git_that_takes_long_is_left_alone() {
+    for (way, bench, _) in benches() {
+        let work = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; \
+                    git init -q . && git commit -q --allow-empty -m x && for i in $(seq 40); do git init -q r$i && git worktree add -q t$i && \
+                    git clone -q . c$i || exit 1; done; sleep 1; echo worked";
+        let result = bench.call("exec", json!({"command": work, "yieldMs": 30_000, "timeout": 60})).await;
+        let text = said(&result).0;
+        assert!(text.contains("worked") && !text.contains("aside"), "{way}: {text}");
     }
 }
 

@@ -225,6 +225,109 @@ async fn c2_file_tools_change_no_protected_file_without_approval() {
 }
 
 #[tokio::test]
+async fn c2_file_tools_change_no_repository_without_a_working_tree() {
+    let bench = asking();
+    // One that git takes for a repository, and one that lacks something.
+    for (folder, names) in [("deep/bare.git", &["objects", "refs"][..]), ("half", &["objects"])] {
+        names.iter().for_each(|name| fs::create_dir_all(bench.workdir().join(folder).join(name)).unwrap());
+        fs::write(bench.workdir().join(folder).join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        fs::write(bench.workdir().join(folder).join("config"), "[core]\n").unwrap();
+    }
+    fs::write(bench.workdir().join("a.txt"), "x\n").unwrap();
+    symlink("deep/bare.git", bench.workdir().join("link")).unwrap();
+    let mut calls = vec![
+        ("edit", json!({"path": "deep/bare.git/config", "oldText": "[core]", "newText": "[core] fsmonitor = ./x.sh"})),
+        ("apply_patch", patch("*** Delete File: deep/bare.git/config")),
+    ];
+    for path in ["deep/bare.git/config", "link/config", "half/config"] {
+        calls.push(("write", json!({"path": path, "content": "evil\n"})));
+    }
+    for path in ["deep/bare.git/hooks/post-index-change", "link/config.worktree", "half/refs/a", "half/commondir"] {
+        calls.push(("write", json!({"path": path, "content": "evil\n"})));
+        calls.push(("apply_patch", patch(&format!("*** Update File: a.txt\n*** Move to: {path}\n@@\n-x\n+evil"))));
+    }
+    for (tool, arguments) in calls {
+        let result = bench.call(tool, arguments.clone()).await;
+        let (text, is_error) = said(&result);
+        assert!(is_error && text.contains("needs the owner's approval"), "{arguments}: {text}");
+    }
+    assert_eq!(fs::read_to_string(bench.workdir().join("deep/bare.git/config")).unwrap(), "[core]\n");
+    let beside = bench.call("write", json!({"path": "deep/config", "content": "x"})).await;
+    assert!(!beside.is_error, "{beside:?}");
+}
+
+#[tokio::test]
+async fn c2_what_the_config_of_a_repository_names_is_protected() {
+    let bench = asking();
+    fs::create_dir_all(bench.workdir().join("sub/.git")).unwrap();
+    fs::create_dir_all(bench.workdir().join("sub/tools/hooks")).unwrap();
+    fs::write(bench.workdir().join("sub/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let config = "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../shared.gitconfig\n";
+    fs::write(bench.workdir().join("sub/.git/config"), config).unwrap();
+    fs::write(bench.workdir().join("sub/shared.gitconfig"), "[alias]\n\tst = status\n").unwrap();
+    for path in ["sub/tools/hooks/pre-commit", "sub/shared.gitconfig"] {
+        let result = bench.call("write", json!({"path": path, "content": "evil"})).await;
+        assert!(said(&result).0.contains("needs the owner's approval"), "{path}: {result:?}");
+    }
+    let free = bench.call("write", json!({"path": "sub/tools/a.sh", "content": "x"})).await;
+    assert!(!free.is_error, "{free:?}");
+    if !bench::has_namespaces("c2_what_the_config_of_a_repository_names_is_protected") {
+        return;
+    }
+    let bench = Bench::new();
+    fs::create_dir_all(bench.workdir().join(".git")).unwrap();
+    fs::write(bench.workdir().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    fs::write(bench.workdir().join(".git/config"), config).unwrap();
+    let plant = "mkdir -p tools/hooks; echo evil > tools/hooks/pre-commit; echo evil > shared.gitconfig; echo x > tools/a; echo done";
+    let text = in_repository(&bench, plant).await;
+    assert!(text.contains("done") && bench.workdir().join("tools/a").exists(), "{text}");
+    for path in ["tools/hooks/pre-commit", "shared.gitconfig"] {
+        assert!(!bench.workdir().join(path).exists(), "{path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn c2_a_repository_whose_parts_are_elsewhere_is_judged() {
+    if !bench::has_namespaces("c2_a_repository_whose_parts_are_elsewhere_is_judged") {
+        return;
+    }
+    let bench = Bench::new();
+    let plant = "git init -q --bare whole && mkdir front && mv whole/HEAD front/HEAD && echo ../whole > front/commondir && \
+                 git -C front config core.fsmonitor ./x.sh; git -C front config core.fsmonitor; echo planted $?";
+    let text = in_repository(&bench, &format!("{SETUP}{plant}")).await;
+    assert!(text.contains("planted 0"), "{text}");
+    assert!(!bench.workdir().join("front/commondir").exists(), "{text}");
+    // What a bare repository keeps of its worktrees stays.
+    let make = "git init -q repo && git -C repo commit -q --allow-empty -m x && git clone -q --bare repo bare.git && \
+                git -C bare.git worktree add -q ../tree; echo made $?";
+    let text = in_repository(&bench, &format!("{SETUP}{make}")).await;
+    assert!(text.contains("made 0") && bench.workdir().join("bare.git/worktrees/tree/commondir").exists(), "{text}");
+}
+
+#[tokio::test]
+async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
+    let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let home = outside.path().canonicalize().unwrap().join("workspace");
+    let bench = Bench::below(outside, &ENV, |settings| {
+        settings.sandbox.home = Some(home.clone());
+        settings.sandbox.search_path = vec!["/usr/bin".into(), home.join("scripts")];
+    });
+    for path in ["bin/git", "go/bin/git", "scripts/git", ".local/bin/git"] {
+        let result = bench.call("write", json!({"path": path, "content": "evil"})).await;
+        assert!(result.is_error && !home.join(path).exists(), "{path}: {result:?}");
+    }
+    if !bench::has_namespaces("c3_no_directory_of_programs_is_created_in_the_home_directory") {
+        return;
+    }
+    let plant = "mkdir -p bin go/bin scripts .local/bin work; for f in bin go/bin scripts .local/bin work; do echo evil > $f/git; done";
+    let result = bench.call("exec", json!({"command": plant})).await;
+    for gone in ["bin", "go", "scripts", ".local"] {
+        assert!(!home.join(gone).exists(), "{gone}: {result:?}");
+    }
+    assert!(home.join("work/git").exists(), "{result:?}");
+}
+
+#[tokio::test]
 async fn c2_an_agent_keeps_its_own_notes_without_approval() {
     let bench = asking();
     for path in ["MEMORY.md", "memory/2026-01-01.md", "USER.md", "IDENTITY.md", "src/hooks/use.ts", "a.txt"] {

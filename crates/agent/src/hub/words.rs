@@ -116,6 +116,13 @@ impl Inbound {
         }
     }
 
+    /// Whether a person or a program of theirs wrote it, and not a model: tasks of sub-agents, messages between sessions,
+    /// jobs and events are written by models.
+    pub(crate) fn is_written_by_client(&self) -> bool {
+        let methods = [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL];
+        self.class == Class::Main && methods.contains(&self.method.as_str())
+    }
+
     /// A message that asks for nothing but an answer, and is taken as it is. Its run's name says all that matters, so it
     /// may be sent again.
     pub fn plain(run: RunId, (principal, method): (&str, &str), key: SessionKey, message: User) -> Self {
@@ -372,5 +379,25 @@ impl From<Accept> for Inbound {
             cwd: accept.options.cwd,
             authority: accept.options.authority,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c3_tasks_and_messages_between_sessions_are_not_written_by_a_client() {
+        let key = AgentId::main().main_session();
+        let is_client = |method: &str, class: Class| {
+            let run = RunId::parse("r").unwrap();
+            let plain = Inbound::plain(run, (OWNER, method), key.clone(), User::text("./cat.png", 0));
+            Inbound { class, ..plain }.is_written_by_client()
+        };
+        for method in [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL] {
+            assert!(is_client(method, Class::Main), "{method}");
+            assert!(!is_client(method, Class::Subagent) && !is_client(method, Class::Cron), "{method}");
+        }
+        assert!(!is_client("sessions_spawn", Class::Main) && !is_client("sessions_send", Class::Main));
     }
 }

@@ -265,8 +265,9 @@ impl Queued {
         let text = self.first_message().content.text();
         let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
         let mut brought = if is_owner { Brought::skill(kit, &text) } else { Brought::default() };
-        // What anybody else names may be a file that is not theirs to see.
-        if sees && self.inbound.principal == OWNER {
+        // What anybody else names may be a file that is not theirs to see. A model reads pictures with its tools, which stay
+        // in the workspace.
+        if sees && self.inbound.principal == OWNER && self.inbound.is_written_by_client() {
             brought.add_pictures(profile, &text).await;
         }
         brought

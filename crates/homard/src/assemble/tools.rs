@@ -197,6 +197,7 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         extra_write: places(&said.extra_write),
         masked: places(&said.masked).into_iter().chain([paths.config.clone()]).chain(config.files.clone()).collect(),
         home,
+        search_path: paths::env("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
         limits: limits(config.tools.exec.limits),
     }
 }

@@ -66,6 +66,7 @@ impl Sections for Config {
         self.hours(&mut problems);
         self.tool_lists(&mut problems);
         self.wrong_hooks(&mut problems);
+        self.account_names(&mut problems);
         if let Err((name, why)) = self.audit.checkpoints.places() {
             problems.push((key("audit").key("checkpoints").key(name), why.to_owned()));
         }
@@ -223,6 +224,15 @@ mod tests {
             ]
         );
         assert_eq!(told("{agents: {list: [{id: 'a', default: true}, {id: 'b'}]}}"), [""; 0]);
+    }
+
+    #[test]
+    fn c1_every_account_of_a_channel_has_a_name_of_its_own() {
+        let account =
+            "{secret: '0123456789abcdef', url: 'http://127.0.0.1/', dmPolicy: 'allowlist', allowFrom: ['ann']}";
+        let text = format!("{{channels: {{webhook: {{accounts: {{Door: {account}, door: {account}}}}}}}}}");
+        let same = "channels.webhook.accounts.door is the same account as \"Door\": names of accounts have no case";
+        assert_eq!(told(&text), [same]);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(super) struct Spot {
 pub(super) struct Aside<'a> {
     quarantine: &'a Path,
     folder: Option<PathBuf>,
+    /// All directories that were made.
+    folders: Vec<PathBuf>,
     /// What was taken, as the workspace called it.
     pub(super) taken: Vec<PathBuf>,
 }
@@ -123,13 +125,17 @@ impl Spot {
 
 impl<'a> Aside<'a> {
     pub(super) fn new(quarantine: &'a Path) -> Self {
-        Self { quarantine, folder: None, taken: Vec::new() }
+        Self { quarantine, folder: None, folders: Vec::new(), taken: Vec::new() }
     }
 
     /// Takes away what is in a workspace by that name, if anything is.
     pub(super) fn take(&mut self, workspace: &Path, name: &Path) -> io::Result<()> {
         let Some(spot) = Spot::find(workspace, name)? else { return Ok(()) };
         let Some(found) = spot.look()? else { return Ok(()) };
+        if self.folder.as_ref().is_some_and(|folder| folder.join(name).symlink_metadata().is_ok()) {
+            // Something below it was taken aside before.
+            self.folder = None;
+        }
         let to = self.folder()?.join(name);
         private(to.parent().unwrap_or(self.quarantine))?;
         if found.is_dir() {
@@ -152,12 +158,15 @@ impl<'a> Aside<'a> {
     /// A sentence for whoever started the command.
     pub(super) fn note(&self) -> Option<String> {
         let names: Vec<_> = self.taken.iter().map(|name| name.display().to_string()).collect();
-        let folder = self.folder.as_ref().filter(|_| !names.is_empty())?;
+        let folders: Vec<_> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
+        if names.is_empty() || folders.is_empty() {
+            return None;
+        }
         Some(format!(
             "[The sandbox took aside what was made while a command ran: {}. Files that steer agents and git are the \
              user's to make (see docs/security.md). Kept in {}]",
             names.join(", "),
-            folder.display()
+            folders.join(" and ")
         ))
     }
 
@@ -176,6 +185,7 @@ impl<'a> Aside<'a> {
                 Err(error) => return Err(error),
             }
         };
+        self.folders.push(folder.clone());
         Ok(self.folder.insert(folder).clone())
     }
 }
@@ -226,6 +236,19 @@ fn insist<T>(folder: &OwnedFd, work: impl Fn() -> io::Result<T>) -> io::Result<T
 
 fn usable(found: &fs::Metadata) -> Permissions {
     Permissions::from_mode(found.permissions().mode() | USABLE)
+}
+
+/// Reads a short text file. A link is followed; a pipe is not waited for.
+pub(super) fn read_file(path: &Path, most: usize) -> io::Result<String> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > most as u64 {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut text = String::new();
+    file.take(most as u64).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Opens a file, which may be a pipe or a link by now.

@@ -102,7 +102,9 @@ impl Layers {
             for name in &nested.protected {
                 layers.keep(&workspace, name, known);
             }
-            for file in policy.start_files().iter().flat_map(|file| resolve(file)) {
+            let programs = view.iter().filter(|view| view.is_workspace).flat_map(HomeView::programs);
+            let unchanged = policy.start_files(&workspace).into_iter().chain(programs);
+            for file in unchanged.flat_map(|file| resolve(&file)) {
                 let name = file.strip_prefix(&workspace).ok().filter(|name| !name.as_os_str().is_empty());
                 name.into_iter().for_each(|name| layers.keep(&workspace, name, known));
             }
@@ -172,6 +174,12 @@ impl Layers {
         for name in GIT_CONTROL {
             self.keep(workspace, &git.join(name), known);
         }
+        let worktree = path_of_worktree(workspace, git);
+        for named in repository::named_by_config(&workspace.join(git), &worktree).iter().flat_map(|path| resolve(path))
+        {
+            let name = named.strip_prefix(workspace).ok().filter(|name| !name.as_os_str().is_empty());
+            name.into_iter().for_each(|name| self.keep(workspace, name, known));
+        }
         // Submodules that are there are worked in like other repositories. Their first one is the owner's to add.
         let modules = git.join(repository::MODULES);
         let has_modules = workspace.join(&modules).symlink_metadata().is_ok_and(|found| found.is_dir());
@@ -214,6 +222,13 @@ impl Layers {
     pub(super) fn of(&self, layer: Layer) -> impl Iterator<Item = &PathBuf> {
         self.all.iter().filter(move |(_, one)| *one == layer).map(|(path, _)| path)
     }
+}
+
+/// The directory that a git directory is the repository of: the one around a `.git`, or the bare repository itself.
+fn path_of_worktree(workspace: &Path, git: &Path) -> PathBuf {
+    let is_bare = git.file_name().is_none_or(|name| name != ".git");
+    let folder = if is_bare { git } else { git.parent().unwrap_or(git) };
+    workspace.join(folder)
 }
 
 /// What is laid over the home directory. Links in it are handled by [`links`].

@@ -36,6 +36,8 @@ pub struct SandboxPolicy {
     pub workspaces: Vec<PathBuf>,
     /// The home directory. Toolchains, caches and the git identity may be read in it; the rest is hidden.
     pub home: Option<PathBuf>,
+    /// The directories in which the user's shells look for programs: `PATH`.
+    pub search_path: Vec<PathBuf>,
     /// Paths that may be read although they are hidden. The home directory itself may be one: then credentials in it stay
     /// hidden that are known by name.
     pub extra_read: Vec<PathBuf>,
@@ -66,9 +68,18 @@ impl SandboxPolicy {
         at_home.chain(elsewhere).chain(self.state_dir.clone()).chain(self.masked.iter().cloned()).collect()
     }
 
-    /// Files that may be read but not changed, wherever a run works.
-    pub(crate) fn start_files(&self) -> Vec<PathBuf> {
-        self.home.iter().flat_map(|home| START_FILES.map(|name| home.join(name))).collect()
+    /// Files and directories that runs in a directory, given by its real path, may read but not change.
+    ///
+    /// Where the home directory is a part of it, the directories of `PATH` in the home directory are among them. In a
+    /// project of its own, such a directory is where its builds go. Blocks.
+    pub(crate) fn start_files(&self, directory: &Path) -> Vec<PathBuf> {
+        let in_home = |home: &PathBuf| {
+            let is_worked_in = home.canonicalize().is_ok_and(|home| home.starts_with(directory));
+            let programs = self.search_path.iter().filter(|path| path.starts_with(home) && *path != home);
+            let programs: Vec<_> = programs.filter(|_| is_worked_in).cloned().collect();
+            START_FILES.map(|name| home.join(name)).into_iter().chain(programs).collect::<Vec<_>>()
+        };
+        self.home.iter().flat_map(in_home).collect()
     }
 
     /// Whether a run may not work in a directory, given by its real path: it belongs to the state directory, and to

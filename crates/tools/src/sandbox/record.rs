@@ -18,6 +18,7 @@ use super::{
     aside::{Aside, Spot},
     layers::{Layer, Layers},
     repository,
+    sweep::Swept,
 };
 
 /// Longer files are not compared.
@@ -45,7 +46,7 @@ pub(super) struct Record {
     /// Git directories below the top of the workspace that were there before; `None` if
     /// that is not known.
     #[serde(default)]
-    repositories: Option<Vec<PathBuf>>,
+    pub(super) repositories: Option<Vec<PathBuf>>,
     /// Files and directories below the top of the workspace with a protected name that were there before; `None` if that
     /// is not known.
     #[serde(default)]
@@ -60,6 +61,9 @@ pub(super) struct Record {
     /// Where it is written down.
     #[serde(skip)]
     pub(super) file: Option<PathBuf>,
+    /// What was found while the command was running.
+    #[serde(skip)]
+    pub(super) swept: Swept,
 }
 
 impl Record {
@@ -80,7 +84,18 @@ impl Record {
         };
         let identities = directories.filter_map(identify).collect();
         let (names, private) = (layers.names.clone(), layers.private.clone());
-        Self { workspace, names, held, own, repositories, protected, identities, private, file: None }
+        Self {
+            workspace,
+            names,
+            held,
+            own,
+            repositories,
+            protected,
+            identities,
+            private,
+            file: None,
+            swept: Swept::default(),
+        }
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -142,6 +157,7 @@ impl Record {
             }
         }
         let is_done = notes.is_empty();
+        notes.extend(self.swept.notes.iter().cloned());
         notes.extend(aside.note());
         notes.extend(doubts);
         (notes, is_done)
@@ -153,12 +169,14 @@ impl Record {
             // The command could change nothing.
             return None;
         }
-        let (Some(before), Some(now)) = (&self.repositories, repository::nested(&self.workspace)) else {
+        let Some(before) = &self.repositories else {
             return Some(format!(
                 "[{} could not be searched for repositories that a command made: look at new ones before you use git there]",
                 self.workspace.display()
             ));
         };
+        // Without a limit: a command could create so many files that nothing else is found.
+        let now = repository::nested_in_all(&self.workspace);
         // One that cannot be taken aside does not keep the others there.
         let failed = |(name, result): (PathBuf, io::Result<()>)| result.err().map(|error| self.lament(&name, &error));
         let protected = now.protected.into_iter().map(|name| {
@@ -176,19 +194,26 @@ impl Record {
 
     /// Takes a file or directory with a protected name aside if it is new.
     fn judge_protected(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
-        let Some(before) = &self.protected else { return Ok(()) };
+        if self.is_new_protected(name)? { self.take(name, aside) } else { Ok(()) }
+    }
+
+    /// Whether a file or directory with a protected name was not there before, and is no copy of one.
+    pub(super) fn is_new_protected(&self, name: &Path) -> io::Result<bool> {
+        let Some(before) = &self.protected else { return Ok(false) };
         let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.is_another(parent))?;
         let was_there = before.iter().any(|one| one == name) && !is_elsewhere;
-        if was_there || self.is_copy(name)? {
-            return Ok(());
-        }
-        self.take(name, aside)
+        Ok(!was_there && !self.is_copy(name)?)
+    }
+
+    /// Whether a git directory was not there before, and is no worktree of the repository at the top.
+    pub(super) fn is_new_repository(&self, git: &Path, before: &[PathBuf]) -> io::Result<bool> {
+        let is_known = before.iter().any(|one| one == git) && !self.is_another(git)?;
+        Ok(!is_known && !repository::is_worktree(&self.workspace, git)?)
     }
 
     /// Takes aside what git would run of a repository, if that is new.
     fn judge_repository(&self, git: &Path, before: &[PathBuf], aside: &mut Aside<'_>) -> io::Result<()> {
-        let is_known = before.iter().any(|one| one == git) && !self.is_another(git)?;
-        if is_known || repository::is_worktree(&self.workspace, git)? {
+        if !self.is_new_repository(git, before)? {
             return Ok(());
         }
         for name in repository::unwanted(&self.workspace, git)? {
@@ -254,18 +279,21 @@ impl Record {
 
     /// Takes aside what was made in the home directory by a name that programs use for their own files.
     fn look_at_home(&self, aside: &mut Aside<'_>, notes: &mut Vec<String>) -> io::Result<()> {
-        let Some((home, before)) = &self.private else { return Ok(()) };
-        for entry in fs::read_dir(self.workspace.join(home))? {
-            let name = home.join(entry?.file_name());
-            let is_private = name.file_name().is_some_and(is_private);
-            if is_private
-                && !before.contains(&name)
-                && let Err(error) = self.take(&name, aside)
-            {
+        for name in self.new_private_names()? {
+            if let Err(error) = self.take(&name, aside) {
                 notes.push(self.lament(&name, &error));
             }
         }
         Ok(())
+    }
+
+    /// Names in the home directory that programs use for their own files and that were not there before.
+    pub(super) fn new_private_names(&self) -> io::Result<Vec<PathBuf>> {
+        let Some((home, before)) = &self.private else { return Ok(Vec::new()) };
+        let entries = fs::read_dir(self.workspace.join(home))?;
+        let names = entries.map(|entry| Ok(home.join(entry?.file_name()))).collect::<io::Result<Vec<_>>>()?;
+        let is_new = |name: &PathBuf| name.file_name().is_some_and(is_private) && !before.contains(name);
+        Ok(names.into_iter().filter(is_new).collect())
     }
 
     fn lament(&self, name: &Path, error: &io::Error) -> String {
@@ -312,7 +340,7 @@ impl Record {
     }
 
     /// Takes away what is there, but for files that are as we wrote them. Those that are not are put back.
-    fn take(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
+    pub(super) fn take(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
         let has_own = self.own.iter().any(|(path, text)| text.is_some() && path.starts_with(name));
         if !has_own {
             return aside.take(&self.workspace, name);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::protected::{is_protected_below, is_skipped};
+use crate::protected::{HEAD, is_protected_below, is_skipped};
 
 use super::aside::{self, Spot};
 
@@ -62,6 +62,9 @@ const NOT_FILES: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// Longer settings are not looked through.
 const LONGEST: usize = 1 << 16;
 
+/// How many files a config may include to be looked at.
+const MOST_NAMED: usize = 32;
+
 /// Names of files, and of a repository, that are nothing where they are empty directories.
 const NEVER_EMPTY: [&str; 9] =
     [".git", ".envrc", ".gitmodules", ".mcp.json", "AGENTS.md", "CLAUDE.md", "HEARTBEAT.md", "MEMORY.md", "SOUL.md"];
@@ -89,6 +92,15 @@ pub(crate) struct Nested {
 
 /// Searches a workspace. Links are not followed. `None` if there is too much to be searched. Blocks.
 pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
+    search(workspace, MOST)
+}
+
+/// The same, however much there is: for a workspace that could be searched before a command.
+pub(super) fn nested_in_all(workspace: &Path) -> Nested {
+    search(workspace, usize::MAX).unwrap_or_default()
+}
+
+fn search(workspace: &Path, most: usize) -> Option<Nested> {
     let (mut found, mut protected, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     // Directories to come, and whether protected names are looked for in them.
     let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
@@ -99,7 +111,7 @@ pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
         let (mut below, mut names) = (Vec::new(), Vec::new());
         for entry in entries.flatten() {
             seen += 1;
-            if seen > MOST {
+            if seen > most {
                 return None;
             }
             let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
@@ -127,8 +139,10 @@ pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
             names.push(name);
         }
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
-        // The workspace itself would be one that its owner chose.
-        let is_bare = has("HEAD") && has("objects") && has("refs") && !is_top;
+        // The workspace itself would be one that its owner chose. What is missing beside `commondir` is where that leads.
+        let is_complete = has("objects") && has("refs");
+        let is_shared = || has("commondir") && !is_of_worktree(workspace, &folder).unwrap_or(false);
+        let is_bare = has(HEAD) && !is_top && (is_complete || is_shared());
         if is_bare {
             protected.extend(worktree_configs(workspace, &folder));
             found.push(folder);
@@ -162,6 +176,49 @@ pub(super) fn is_worktree(workspace: &Path, link: &Path) -> io::Result<bool> {
     Ok(common.is_some_and(|common| common.trim_end() == "../.."))
 }
 
+/// Whether a directory is what `git worktree add` makes for a worktree in the git directory of a repository, which is judged
+/// by itself.
+fn is_of_worktree(workspace: &Path, folder: &Path) -> io::Result<bool> {
+    let worktrees = folder.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "worktrees"));
+    let Some(git) = worktrees.and_then(Path::parent) else { return Ok(false) };
+    let common = text_of(workspace, &folder.join("commondir"))?;
+    let is_there = |name: &str| workspace.join(git).join(name).symlink_metadata().is_ok();
+    let leads_up = common.is_some_and(|common| common.trim_end() == "../..");
+    Ok(leads_up && [HEAD, "objects", "refs"].into_iter().all(is_there))
+}
+
+/// Files and directories that the config of a git directory makes a part of the settings: included files, and the directory
+/// of hooks. They are read by name, so whoever may change them decides what git runs. Blocks.
+pub(crate) fn named_by_config(git: &Path, worktree: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut pending = vec![git.join("config"), git.join("config.worktree")];
+    while let Some(config) = pending.pop() {
+        let Ok(text) = aside::read_file(&config, LONGEST) else { continue };
+        let mut section = String::new();
+        for line in text.lines().map(str::trim) {
+            let header = line.strip_prefix('[').and_then(|line| line.split_once(']'));
+            let rest = header.map_or(line, |(name, rest)| {
+                section = name.split([' ', '\t', '.']).next().unwrap_or_default().to_ascii_lowercase();
+                rest.trim()
+            });
+            let Some((key, value)) = rest.split_once('=') else { continue };
+            let value = value.trim().trim_matches('"');
+            match (section.as_str(), key.trim().to_ascii_lowercase().as_str()) {
+                ("include" | "includeif", "path") => {
+                    let path = config.parent().unwrap_or(git).join(value);
+                    if all.len() < MOST_NAMED && !all.contains(&path) {
+                        pending.push(path.clone());
+                        all.push(path);
+                    }
+                }
+                ("core", "hookspath") => all.push(worktree.join(value)),
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
 /// The text of a short file that has no other name, if there is one.
 fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
     let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
@@ -178,7 +235,7 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
         Ok(found.map(|found| (spot, found)))
     };
     let Some((_, found)) = at(git)? else { return Ok(Vec::new()) };
-    if !found.is_dir() || at(&git.join("HEAD"))?.is_none() {
+    if !found.is_dir() || at(&git.join(HEAD))?.is_none() {
         return Ok(vec![git.to_owned()]);
     }
     let mut all: Vec<_> = ELSEWHERE.iter().map(|name| git.join(name)).collect();
@@ -258,6 +315,17 @@ mod tests {
         for line in bad {
             assert!(!is_plain(&format!("{usual}{line}\n")), "{line}");
         }
+    }
+
+    #[test]
+    fn c2_many_files_hide_no_repository() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("sub/.git")).unwrap();
+        for name in ["a", "b", "c", "sub/.git/HEAD"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(search(folder.path(), 3), None);
+        assert_eq!(nested_in_all(folder.path()).repositories, [Path::new("sub/.git")]);
     }
 
     #[test]

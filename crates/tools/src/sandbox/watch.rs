@@ -152,13 +152,22 @@ impl Watch {
         self.look()
     }
 
+    /// Looks while the command runs.
+    pub(super) fn sweeper(&self) -> Sweeper {
+        Sweeper { watches: self.watches.clone(), number: self.number, quarantine: self.quarantine() }
+    }
+
+    fn quarantine(&self) -> PathBuf {
+        match &self.state_dir {
+            Some(state_dir) => state_dir.join(QUARANTINE),
+            None => PathBuf::from(format!("/tmp/homard-{QUARANTINE}-{}", std::process::id())),
+        }
+    }
+
     fn look(&self) -> Vec<String> {
         let mut live = self.watches.lock();
         let Some(record) = live.records.remove(&self.number) else { return Vec::new() };
-        let quarantine = match &self.state_dir {
-            Some(state_dir) => state_dir.join(QUARANTINE),
-            None => PathBuf::from(format!("/tmp/homard-{QUARANTINE}-{}", std::process::id())),
-        };
+        let quarantine = self.quarantine();
         let (notes, is_done) = record.look(&quarantine);
         drop(live);
         if is_done {
@@ -166,6 +175,45 @@ impl Watch {
         }
         notes
     }
+}
+
+/// Looks what a command makes while it runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Sweeper {
+    watches: Watches,
+    number: u64,
+    quarantine: PathBuf,
+}
+
+impl Sweeper {
+    /// Takes aside what the command has made so far and should not. Returns what has to be known of the sweep. Blocks.
+    pub(crate) fn sweep(&self) -> Sweep {
+        let mut live = self.watches.lock();
+        let Some(record) = live.records.get_mut(&self.number) else { return Sweep::default() };
+        if record.names.is_empty() {
+            // The command can change nothing.
+            return Sweep::default();
+        }
+        let again = record.sweep_settings(&self.quarantine);
+        let (workspace, is_searched) = (record.workspace.clone(), record.repositories.is_some());
+        drop(live);
+        // Not while it is locked: this takes longest, and tools and prompts wait for the lock.
+        let found = is_searched.then(|| repository::nested(&workspace)).flatten();
+        let mut live = self.watches.lock();
+        let commands = live.records.len();
+        let Some(record) = live.records.get_mut(&self.number) else { return Sweep::default() };
+        let again = again.or(record.sweep(&self.quarantine, found));
+        Sweep { again: again.map(|name| workspace.join(name)), commands }
+    }
+}
+
+/// What came of a sweep.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// Something that was taken aside and that the command made again.
+    pub(crate) again: Option<PathBuf>,
+    /// How many commands are watched: each of them is swept.
+    pub(crate) commands: usize,
 }
 
 impl Drop for Watch {

@@ -1,5 +1,7 @@
 //! What is odd about who may write on channels: settings that let in nobody, or not whom they seem to.
 
+use std::collections::BTreeMap;
+
 use homard_channels::access::DmPolicy;
 use homard_proto::{ChannelAccount, IdIssuer, SenderPattern};
 
@@ -26,6 +28,19 @@ impl Config {
         let what = "is not supported by this version of Homard: nothing is received or sent there";
         let meant = self.channels.iter().filter(is_meant);
         meant.map(|(name, _)| (key("channels").key(name), what.to_owned())).collect()
+    }
+
+    /// Accounts of a channel have names of their own. Case and blanks around them make no difference.
+    pub(super) fn account_names(&self, found: &mut Found) {
+        for (name, channel) in &self.channels {
+            let mut owners: BTreeMap<String, &String> = BTreeMap::new();
+            for account in channel.accounts.keys() {
+                if let Some(owner) = owners.insert(account.trim().to_lowercase(), account) {
+                    let place = key("channels").key(name).key("accounts").key(account);
+                    found.push((place, format!("is the same account as {owner:?}: names of accounts have no case")));
+                }
+            }
+        }
     }
 
     /// Entries of `allowTo` that name no chat.

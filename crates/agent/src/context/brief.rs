@@ -28,6 +28,8 @@ pub(crate) struct Found {
     pages: Vec<Page>,
     identity: Identity,
     pub(crate) kit: Arc<Kit>,
+    /// Why the run must not happen, if a hook that guards the files of the prompt could not answer.
+    pub(crate) refusal: Option<String>,
 }
 
 /// Reads what a run of a session needs to know. A run that may not open the workspace gets only the files that say how to
@@ -53,20 +55,23 @@ pub(crate) async fn gather(
         tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
         Vec::new()
     });
-    let mut pages = offer(hooks, pages, (profile, key), (session, at)).await;
+    let mut pages = match offer(hooks, pages, (profile, key), (session, at)).await {
+        Ok(pages) => pages,
+        Err(refusal) => return Found { kit, refusal: Some(refusal), ..Found::default() },
+    };
     pages.retain(|page| audience.admits(&page.name));
-    Found { identity: Identity::of(&pages), pages, kit }
+    Found { identity: Identity::of(&pages), pages, kit, refusal: None }
 }
 
-/// Has listeners change the files that go into the prompt.
+/// Has listeners change the files that go into the prompt. An error if one that guards them could not answer.
 async fn offer(
     hooks: &Hooks,
     pages: Vec<Page>,
     (profile, key): (&Profile, &SessionKey),
     (session, at): (Option<&SessionId>, u64),
-) -> Vec<Page> {
+) -> Result<Vec<Page>, String> {
     if !hooks.is_heard("agent", "bootstrap") {
-        return pages;
+        return Ok(pages);
     }
     let files: Vec<_> = pages.iter().map(file_of).collect();
     let context =
@@ -80,9 +85,9 @@ async fn offer(
         messages: Vec::new(),
     };
     signal.set_files(&files);
-    let Some(wanted) = hooks.signal(signal).await.files() else {
+    let Some(wanted) = hooks.signal_guarded(signal).await?.files() else {
         tracing::warn!(%key, "a hook wanted files in the prompt that are none; they stay as they are");
-        return pages;
+        return Ok(pages);
     };
     let limits = &profile.setting.limits;
     let mut left = limits.total;
@@ -95,7 +100,7 @@ async fn offer(
         Ok(wanted) => wanted,
         Err(error) => {
             tracing::error!(%key, %error, "the files of hooks could not be checked; the run continues without them");
-            return pages;
+            return Ok(pages);
         }
     };
     let page = |file: BootstrapFile| match files.iter().position(|known| *known == file) {
@@ -108,7 +113,7 @@ async fn offer(
         left = left.saturating_sub(page.chars);
         had > 0
     };
-    wanted.into_iter().map(page).take_while(has_room).collect()
+    Ok(wanted.into_iter().map(page).take_while(has_room).collect())
 }
 
 /// Whether a file that a hook adds may go into the prompt: not if a running command may have made it.

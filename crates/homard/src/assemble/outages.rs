@@ -1,4 +1,4 @@
-//! What is set up and does not work now: models, channels, the config file. Nobody is asked: it is what the last requests
+//! What is set up and does not work now: models, channels, the config file, plugins and hooks. Nobody is asked: it is what the last requests
 //! and connections have shown.
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use crate::{live::Live, paths::Paths};
 /// What of a house is down, whenever somebody wants to know.
 pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
     let (hub, channels, live) = (house.hub.clone(), house.office.channels.clone(), live.clone());
+    let plugins = house.office.guests.clone();
     let file = paths.config.display().to_string();
     Arc::new(move || {
         let now = hub.ambient().now_ms();
@@ -21,6 +22,11 @@ pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
         });
         let channel = |((channel, account), why)| Outage { part: "channel", id: format!("{channel}:{account}"), why };
         let config = live.refused().map(|why| Outage { part: "config", id: file.clone(), why });
-        config.into_iter().chain(model).chain(channels.down().into_iter().map(channel)).collect()
+        config
+            .into_iter()
+            .chain(model)
+            .chain(channels.down().into_iter().map(channel))
+            .chain(plugins.failing().into_iter().map(|(part, id, why)| Outage { part, id, why }))
+            .collect()
     })
 }

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     command::OWNER,
     profile::Profile,
+    sandboxing::WorkspaceAccess,
     tool::{Origin, Toolbox},
 };
 
@@ -28,7 +29,8 @@ pub(crate) struct Found {
     pages: Vec<Page>,
     identity: Identity,
     pub(crate) kit: Arc<Kit>,
-    /// Why the run must not happen, if a hook that guards the files of the prompt could not answer.
+    /// Why the run must not happen: its workspace cannot be used, or a hook that guards the files of the prompt could not
+    /// answer.
     pub(crate) refusal: Option<String>,
 }
 
@@ -50,11 +52,19 @@ pub(crate) async fn gather(
         true if key.is_subagent() => Audience::Subagent,
         true => Audience::Main,
     };
-    let reading = tokio::task::spawn_blocking(move || reader.pages(&workspace, audience, &limits)).await;
-    let pages = reading.unwrap_or_else(|error| {
-        tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
-        Vec::new()
+    let own = profile.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        own.make_workspace()?;
+        Ok(reader.pages(&workspace, audience, &limits))
     });
+    let pages = match reading.await {
+        Ok(Ok(pages)) => pages,
+        Ok(Err(refusal)) => return Found { kit, refusal: Some(refusal), ..Found::default() },
+        Err(error) => {
+            tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
+            Vec::new()
+        }
+    };
     let mut pages = match offer(hooks, pages, (profile, key), (session, at)).await {
         Ok(pages) => pages,
         Err(refusal) => return Found { kit, refusal: Some(refusal), ..Found::default() },
@@ -192,6 +202,7 @@ impl Brief {
         tools: &[ToolSpec],
         (session, at): (&SessionId, u64),
     ) -> Report {
+        let profile = &self.profile;
         let about = About {
             source: Source::Estimate,
             at,
@@ -200,7 +211,8 @@ impl Brief {
             model: (&spec.provider, &spec.model),
             window: Some(spec.context_window),
             page_cap: self.profile.setting.limits.per_file,
-            sandbox: "off",
+            sandbox: profile.sandboxing.mode.name(),
+            confines_commands: profile.confines_commands,
         };
         let mut report = self.with_scene(spec, level, tools, |scene| Report::of(scene, &prompt::write(scene), &about));
         report.tools.left_out = self.left_out(spec);
@@ -252,7 +264,17 @@ impl Brief {
                 aliases: &setting.aliases,
                 workspace: &profile.workdir,
                 docs: setting.docs.as_deref(),
-                sandbox: None,
+                sandbox: profile.sandbox.as_ref().map(|sandbox| scene::Sandbox {
+                    dir: &profile.workdir,
+                    access: match sandbox.access {
+                        WorkspaceAccess::None => scene::Access::None,
+                        WorkspaceAccess::Ro => scene::Access::Read,
+                        WorkspaceAccess::Rw => scene::Access::Write,
+                    },
+                    mount: sandbox.readable(),
+                    browser: scene::Browser::None,
+                    elevated: None,
+                }),
                 owners: &[],
                 zone,
                 pages: &found.pages,

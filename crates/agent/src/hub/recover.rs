@@ -131,7 +131,8 @@ impl Hub {
     /// The records that end a run which is not taken up again.
     pub(super) fn ending(&self, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
         let inbound = Inbound::from(found.accept.clone());
-        let profile = self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref());
+        let key = &found.row.key;
+        let profile = self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref());
         let style = Style::of(&profile, (&Origin::of(&inbound), &found.row.key));
         let line = self.0.line(&inbound, style);
         ending(&self.0.ambient, (found, line.as_deref()), outcome, answers)

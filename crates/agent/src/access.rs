@@ -24,6 +24,8 @@ pub struct ToolRules {
     pub agent_by_provider: BTreeMap<String, Policy>,
     /// What senders other than the owner may use of this agent besides their default tools.
     pub non_owner_allow: Vec<String>,
+    /// For sandboxed sessions.
+    pub sandbox: Policy,
     /// For agents that work for others.
     pub subagent: Policy,
     /// How deep agents may start one another: `agents.defaults.subagents.maxSpawnDepth`. At least 1, which is not at all.
@@ -58,16 +60,22 @@ pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &
 }
 
 impl ToolRules {
-    /// What is left of a toolbox, so many starts away from a conversation.
-    pub(crate) fn apply(&self, all: &Toolbox, origin: &Origin, depth: u32, spec: &Spec) -> Toolbox {
+    /// What is left of a toolbox, so many starts away from a conversation, and in a sandboxed session or not.
+    pub(crate) fn apply(&self, all: &Toolbox, origin: &Origin, place: (u32, bool), spec: &Spec) -> Toolbox {
         let specs = all.specs();
         let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        let allowed = self.allowed(&names, origin, depth, spec);
+        let allowed = self.allowed(&names, origin, place, spec);
         all.only(|name| allowed.contains(name))
     }
 
-    /// Which of these tools a run may use, so many starts away from a conversation.
-    pub(crate) fn allowed(&self, names: &[&str], origin: &Origin, depth: u32, spec: &Spec) -> BTreeSet<String> {
+    /// Which of these tools a run may use, so many starts away from a conversation, and in a sandboxed session or not.
+    pub(crate) fn allowed(
+        &self,
+        names: &[&str],
+        origin: &Origin,
+        (depth, is_sandboxed): (u32, bool),
+        spec: &Spec,
+    ) -> BTreeSet<String> {
         let by = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
         let mut scopes = Scopes {
             sender: origin.sender(),
@@ -76,6 +84,7 @@ impl ToolRules {
             by_provider: by(&self.by_provider),
             agent: self.agent.clone(),
             agent_by_provider: by(&self.agent_by_provider),
+            sandbox: is_sandboxed.then(|| self.sandbox.clone()),
             ..Scopes::default()
         };
         if depth > 0 {
@@ -131,7 +140,7 @@ mod tests {
         let key = SessionKey::parse(key, &AgentId::main()).unwrap();
         let spec = Spec { provider: provider.to_owned(), model: "m".to_owned(), ..Spec::default() };
         let depth = u32::from(key.is_subagent());
-        rules.apply(&toolbox(), &origin, depth, &spec).specs().iter().map(|spec| spec.name.clone()).collect()
+        rules.apply(&toolbox(), &origin, (depth, false), &spec).specs().iter().map(|spec| spec.name.clone()).collect()
     }
 
     #[test]

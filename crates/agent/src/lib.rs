@@ -25,6 +25,7 @@ pub mod profile;
 pub mod purse;
 pub mod routing;
 pub mod row;
+pub mod sandboxing;
 pub mod schedule;
 pub mod secrets;
 pub mod tape;

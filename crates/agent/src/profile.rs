@@ -1,6 +1,12 @@
 //! An agent as the loop needs it, and the list of all of them.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use homard_compact::{Settings, prune};
 use homard_model::{
@@ -9,16 +15,21 @@ use homard_model::{
     roster::Roster,
 };
 use homard_proto::{AgentId, SessionKey};
+use homard_workspace::Starter;
 
 use crate::{
     access::ToolRules,
     command::Levels,
-    context::setting::Setting,
+    context::setting::{Pictures, Setting},
     delivery::Delivery,
     run::guard::Bounds,
+    sandboxing::{self, SandboxView, Sandboxing, WorkspaceAccess},
     secrets::Secrets,
     tool::{Origin, Toolbox},
 };
+
+/// The tools that change files. Where the agent's workspace can only be read, sandboxed runs do without, as in OpenClaw.
+const CHANGES_FILES: [&str; 3] = ["write", "edit", "apply_patch"];
 
 /// An agent: who answers, with which tools, where, and for how long. A run keeps the profile that it started with.
 #[derive(Clone)]
@@ -45,6 +56,12 @@ pub struct Profile {
     pub rules: Option<ToolRules>,
     /// Where its tools work.
     pub workdir: PathBuf,
+    /// Which of its sessions are sandboxed.
+    pub sandboxing: Sandboxing,
+    /// Set for a sandboxed run: what it has of the agent's workspace.
+    pub sandbox: Option<SandboxView>,
+    /// Whether its commands are held by a sandbox in every session: `tools.exec.sandbox.mode` is not `full`.
+    pub confines_commands: bool,
     /// What its prompts are made from.
     pub setting: Setting,
     /// How long a run may take; `None` for as long as it takes.
@@ -90,6 +107,9 @@ impl Profile {
             toolbox: Toolbox::default(),
             rules: None,
             workdir: PathBuf::from("."),
+            sandboxing: Sandboxing::default(),
+            sandbox: None,
+            confines_commands: false,
             setting: Setting::default(),
             timeout: Some(Duration::from_secs(600)),
             tool_mode: ToolMode::default(),
@@ -123,9 +143,17 @@ impl Profile {
 
     /// The same, for a session that is so many starts away from a conversation. A sub-agent is one at least.
     pub(crate) fn tools_at(&self, (origin, key): (&Origin, &SessionKey), depth: u32, spec: &Spec) -> Toolbox {
-        match &self.rules {
-            Some(rules) => rules.apply(&self.toolbox, origin, depth.max(u32::from(key.is_subagent())), spec),
+        let is_sandboxed = self.sandboxing.holds(key);
+        let tools = match &self.rules {
+            Some(rules) => {
+                let depth = depth.max(u32::from(key.is_subagent()));
+                rules.apply(&self.toolbox, origin, (depth, is_sandboxed), spec)
+            }
             None => self.toolbox.clone(),
+        };
+        match is_sandboxed && self.sandboxing.access == WorkspaceAccess::Ro {
+            true => tools.only(|name| !CHANGES_FILES.contains(&name)),
+            false => tools,
         }
     }
 
@@ -139,14 +167,58 @@ impl Profile {
     /// that may use `web_fetch` may, because a platform that loads an address tells its server as much.
     pub fn loads_addresses(&self, (origin, key): (&Origin, &SessionKey)) -> bool {
         let depth = u32::from(key.is_subagent());
-        self.rules.as_ref().is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, depth, self.spec()).is_empty())
+        let place = (depth, self.sandboxing.holds(key));
+        self.rules.as_ref().is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, place, self.spec()).is_empty())
     }
 
-    /// The same agent with another working directory, if one is given.
-    pub(crate) fn working_in(self: Arc<Self>, cwd: Option<&PathBuf>) -> Arc<Self> {
-        match cwd {
-            Some(cwd) => Arc::new(Self { workdir: cwd.clone(), ..Self::clone(&self) }),
-            None => self,
+    /// The same agent as it works in a session: in a sandbox workspace if the session is sandboxed, else in the directory
+    /// that a message asks for, if it does.
+    pub fn in_session(self: Arc<Self>, key: &SessionKey, cwd: Option<&PathBuf>) -> Arc<Self> {
+        if !self.sandboxing.holds(key) {
+            return match cwd {
+                Some(cwd) => Arc::new(Self { workdir: cwd.clone(), ..Self::clone(&self) }),
+                None => self,
+            };
+        }
+        let own = self.home().clone();
+        let workspace = self.sandboxing.directory((&self.id, key), &own);
+        // What a sub-agent inherits is where the session above it works.
+        let workdir = cwd.filter(|_| !key.is_subagent()).unwrap_or(&workspace).clone();
+        let pictures = self.setting.pictures.clone().map(|pictures| Pictures { is_confined: true, ..pictures });
+        Arc::new(Self {
+            setting: Setting { workspace: Some(workspace), pictures, ..self.setting.clone() },
+            sandbox: Some(SandboxView { workspace: own, access: self.sandboxing.access }),
+            workdir,
+            ..Self::clone(&self)
+        })
+    }
+
+    /// Makes the directory that a run works in, if it is not there. An error says which it is, and why it cannot be made.
+    /// Blocks.
+    pub(crate) fn make_workspace(&self) -> Result<(), String> {
+        let Some(workspace) = &self.setting.workspace else { return Ok(()) };
+        let failed = |path: &Path, error: &dyn fmt::Display| {
+            Err(format!("the workspace {} of agent {} cannot be used: {error}", path.display(), self.id))
+        };
+        if let Some(SandboxView { workspace: own, .. }) = &self.sandbox
+            && let Err(error) = sandboxing::prepare(workspace, own)
+        {
+            return failed(workspace, &error);
+        }
+        if let Err(error) = homard_workspace::make(workspace, Starter::Nothing) {
+            return failed(workspace, &error);
+        }
+        let is_inside = || {
+            let real = self.workdir.canonicalize().ok().zip(workspace.canonicalize().ok());
+            real.is_some_and(|(workdir, workspace)| workdir.starts_with(workspace))
+        };
+        match self.sandbox.is_some() && self.workdir != *workspace && !is_inside() {
+            true => Err(format!(
+                "this session is sandboxed and works in {}; it cannot work in {}",
+                workspace.display(),
+                self.workdir.display()
+            )),
+            false => Ok(()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(doc)]
 use crate::Profile;
-use crate::{Hub, Inbound, command::OWNER, context::lean, policy::Sender, schedule::SCHEDULE};
+use crate::{Hub, Inbound, command::OWNER, context::lean, policy::Sender, sandboxing::SandboxView, schedule::SCHEDULE};
 
 pub use crate::lane::slots::Lender;
 
@@ -53,6 +53,8 @@ pub struct ToolCx {
     pub call: CallId,
     /// The directory that the agent works in; paths do not leave it.
     pub workdir: PathBuf,
+    /// What a sandboxed run has of the agent's workspace; `None` for a run that is not sandboxed.
+    pub sandbox: Option<SandboxView>,
     /// Fires when the run is stopped or out of time.
     pub cancel: CancellationToken,
     /// Where news of a long call goes.
@@ -68,6 +70,11 @@ pub struct ToolCx {
 }
 
 impl ToolCx {
+    /// A directory besides the working directory that the call may read.
+    pub fn readable(&self) -> Option<&Path> {
+        self.sandbox.as_ref().and_then(SandboxView::readable)
+    }
+
     /// Whether the call may send files of the workspace to somebody.
     pub fn opens_workspace(&self) -> bool {
         let is_granted =

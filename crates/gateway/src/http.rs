@@ -106,7 +106,7 @@ async fn failing(server: &Server) -> Vec<&'static str> {
         failing.push("lane");
     }
     for outage in server.outages.as_ref().map(|outages| outages()).unwrap_or_default() {
-        if !failing.contains(&outage.part) {
+        if outage.prevents_service() && !failing.contains(&outage.part) {
             failing.push(outage.part);
         }
     }

@@ -10,6 +10,7 @@ mod breaker;
 mod command;
 mod context;
 mod event;
+mod failures;
 mod hook;
 mod listener;
 mod note;
@@ -24,8 +25,9 @@ pub use event::{
     AgentEnd, Called, Compacted, Compacting, Event, LlmInput, LlmOutput, Persist, Received, Reset, Sending, Sent,
     SessionEnd, SessionStart, ToolCalled, Turn,
 };
+pub use failures::{FailureLog, FrequentFailures};
 pub use hook::{Hook, HookError, Registration};
-pub use listener::{BootstrapFile, Heard, Listener, Signal};
+pub use listener::{BootstrapFile, GUARDED, Heard, Listener, Signal};
 pub use note::{Decision, Note};
 pub use point::{DEADLINE, Point};
 pub use runner::{Hooks, Outcome};

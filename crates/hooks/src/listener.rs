@@ -11,6 +11,9 @@ use crate::HookError;
 /// The key of a signal's context under which the files of a prompt are.
 const FILES: &str = "bootstrapFiles";
 
+/// The event that a guard among listeners can refuse: the files of a prompt were read, and the model is asked next.
+pub const GUARDED: &str = "agent:bootstrap";
+
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -80,6 +83,12 @@ pub trait Listener: Send + Sync {
     /// How long it may take.
     fn deadline(&self) -> Duration {
         crate::DEADLINE
+    }
+
+    /// Whether an event must not happen without its answer. It has an effect on [`GUARDED`] only: what the other events are
+    /// about has happened, or cannot be refused.
+    fn is_guard(&self, _event: &str) -> bool {
+        false
     }
 
     /// Hears of it.

@@ -118,6 +118,11 @@ impl Point {
         if matches!(self, Self::ToolResultPersist | Self::BeforeMessageWrite) { WRITING } else { DEADLINE }
     }
 
+    /// Whether a refusal has an effect here, so that a guard can stand here.
+    pub fn can_refuse(self) -> bool {
+        self.is_asked() && !matches!(self, Self::BeforeCompaction | Self::BeforeReset)
+    }
+
     /// Whether the loop waits for what is answered here. Elsewhere it only tells, and goes on.
     pub fn is_asked(self) -> bool {
         match self {

@@ -9,8 +9,8 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    Answer, Context, Decision, Event, Heard, Hook, HookError, Listener, Note, Point, Registration, Signal,
-    SlashCommand, breaker::Breaker, command, queue::Queue,
+    Answer, Context, Decision, Event, FailureLog, FrequentFailures, Heard, Hook, HookError, Listener, Note, Point,
+    Registration, Signal, SlashCommand, breaker::Breaker, command, queue::Queue,
 };
 
 /// How long a listener may take, whatever it says: a session waits for it, and so does whoever wants to stop it.
@@ -32,6 +32,7 @@ struct Table {
 struct Ear {
     listener: Arc<dyn Listener>,
     breaker: Arc<Mutex<Breaker>>,
+    failures: Arc<Mutex<FailureLog>>,
 }
 
 /// A hook at one point.
@@ -40,6 +41,8 @@ pub(crate) struct Handler {
     registration: Registration,
     /// Shared by all points of the hook.
     breaker: Arc<Mutex<Breaker>>,
+    /// Shared in the same way.
+    failures: Arc<Mutex<FailureLog>>,
     pub(crate) queue: Queue,
 }
 
@@ -80,17 +83,18 @@ impl Hooks {
     pub fn new(hooks: Vec<Arc<dyn Hook>>, listeners: Vec<Arc<dyn Listener>>) -> Self {
         let mut by_point: BTreeMap<Point, Vec<Arc<Handler>>> = BTreeMap::new();
         for hook in hooks {
-            let breaker = Arc::<Mutex<Breaker>>::default();
+            let (breaker, failures) = (Arc::<Mutex<Breaker>>::default(), Arc::<Mutex<FailureLog>>::default());
             for registration in hook.registrations() {
                 let at = by_point.entry(registration.point).or_default();
-                let (hook, breaker) = (hook.clone(), breaker.clone());
-                at.push(Arc::new(Handler { hook, registration, breaker, queue: Queue::default() }));
+                let (hook, breaker, failures) = (hook.clone(), breaker.clone(), failures.clone());
+                at.push(Arc::new(Handler { hook, registration, breaker, failures, queue: Queue::default() }));
             }
         }
         for handlers in by_point.values_mut() {
             handlers.sort_by_key(|handler| std::cmp::Reverse(handler.registration.priority));
         }
-        let listeners = listeners.into_iter().map(|listener| Ear { listener, breaker: Arc::default() }).collect();
+        let ear = |listener| Ear { listener, breaker: Arc::default(), failures: Arc::default() };
+        let listeners = listeners.into_iter().map(ear).collect();
         Self(Arc::new(Table { by_point, listeners, commands: Vec::new() }))
     }
 
@@ -135,7 +139,7 @@ impl Hooks {
         for handler in self.0.by_point.get(&point).into_iter().flatten() {
             let (answer, note) = handler.ask(event.clone(), context.clone()).await;
             if note.decision != Decision::Nothing {
-                note_down(&note);
+                handler.note_down(&note);
                 outcome.notes.push(note);
             }
             event.follow(&answer);
@@ -162,6 +166,22 @@ impl Hooks {
         }
     }
 
+    /// The hooks that fail often now, by their names.
+    pub fn failing(&self) -> Vec<FrequentFailures> {
+        let handlers = self.0.by_point.values().flatten().map(|handler| (handler.name(), &handler.failures));
+        let all = handlers.chain(self.0.listeners.iter().map(|ear| (ear.listener.name(), &ear.failures)));
+        let now = Instant::now();
+        let mut failing: BTreeMap<*const Mutex<FailureLog>, FrequentFailures> = BTreeMap::new();
+        for (name, failures) in all {
+            let frequent = failures.lock().unwrap_or_else(PoisonError::into_inner).frequent(name, now);
+            // A hook with several points is listed once.
+            failing.extend(frequent.map(|frequent| (Arc::as_ptr(failures), frequent)));
+        }
+        let mut failing: Vec<_> = failing.into_values().collect();
+        failing.sort_by(|one, other| one.name.cmp(&other.name));
+        failing
+    }
+
     /// Whether anybody listens to signals of this kind.
     pub fn is_heard(&self, kind: &str, action: &str) -> bool {
         self.0.listeners.iter().any(|ear| ear.listener.listens(kind, action).is_some())
@@ -169,26 +189,42 @@ impl Hooks {
 
     /// Has everybody hear a signal, one after the other: first those who listen to all of its kind, then those who listen
     /// to just this. What they add is in the signal afterwards.
-    pub async fn signal(&self, mut signal: Signal) -> Signal {
+    pub async fn signal(&self, signal: Signal) -> Signal {
+        self.signal_all(signal).await.0
+    }
+
+    /// The same for an event that a guard may refuse; the error says which guard could not answer, and why.
+    pub async fn signal_guarded(&self, signal: Signal) -> Result<Signal, String> {
+        let (signal, refusal) = self.signal_all(signal).await;
+        refusal.map_or(Ok(signal), Err)
+    }
+
+    async fn signal_all(&self, mut signal: Signal) -> (Signal, Option<String>) {
+        let mut refusal = None;
         for is_exact in [false, true] {
             let of_rank = |ear: &&Ear| ear.listener.listens(&signal.kind, &signal.action) == Some(is_exact);
             let ears: Vec<_> = self.0.listeners.iter().filter(of_rank).cloned().collect();
             for ear in ears {
-                if let Some(heard) = ear.hear(&signal).await {
-                    signal.follow(heard);
+                match ear.hear(&signal).await {
+                    Ok(heard) => signal.follow(heard),
+                    Err(error) if ear.listener.is_guard(&format!("{}:{}", signal.kind, signal.action)) => {
+                        let why = format!("the guard {} could not answer: {error}", ear.listener.name());
+                        refusal.get_or_insert(why);
+                    }
+                    Err(_) => {}
                 }
             }
         }
-        signal
+        (signal, refusal)
     }
 }
 
 impl Ear {
     /// Has the listener hear a signal, unless it hung too often of late.
-    async fn hear(&self, signal: &Signal) -> Option<Heard> {
+    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
         let breaker = || self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         if breaker().is_open(Instant::now()) {
-            return None;
+            return Err(HookError::Gone("it failed too often of late".to_owned()));
         }
         let deadline = self.listener.deadline().min(LISTENING);
         let heard = match timeout(deadline, self.listener.hear(signal)).await {
@@ -199,26 +235,19 @@ impl Ear {
         match heard {
             Ok(heard) => {
                 breaker().succeeded();
-                Some(heard)
+                Ok(heard)
             }
             Err(error) => {
-                tracing::warn!(hook, %kind, %action, %error, "a hook failed and was passed over");
+                let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                let logged = failures().note(Instant::now(), &error.to_string());
+                if let Some(more) = logged {
+                    tracing::warn!(hook, %kind, %action, %error, more, "a hook failed and was passed over");
+                }
                 if error.is_ailing() && breaker().failed(Instant::now()) {
                     tracing::warn!(hook, "{}", Decision::Parked);
                 }
-                None
+                Err(error)
             }
-        }
-    }
-}
-
-fn note_down(note: &Note) {
-    let (hook, point, took) = (&note.hook, note.point.name(), note.took);
-    match &note.decision {
-        Decision::Nothing | Decision::Changed(_) => tracing::debug!(hook, point, ?took, "{}", note.decision),
-        Decision::Refused(_) => tracing::info!(hook, point, ?took, "{}", note.decision),
-        Decision::Guarded(_) | Decision::Failed(_) | Decision::Parked => {
-            tracing::warn!(hook, point, ?took, "{}", note.decision);
         }
     }
 }
@@ -232,6 +261,22 @@ impl std::fmt::Debug for Handler {
 impl Handler {
     pub(crate) fn name(&self) -> &str {
         self.hook.name()
+    }
+
+    /// Logs a decision. Of failures that repeat, one a minute is logged, with the number of the others.
+    fn note_down(&self, note: &Note) {
+        let (hook, point, took) = (&note.hook, note.point.name(), note.took);
+        match &note.decision {
+            Decision::Nothing | Decision::Changed(_) => tracing::debug!(hook, point, ?took, "{}", note.decision),
+            Decision::Refused(_) => tracing::info!(hook, point, ?took, "{}", note.decision),
+            Decision::Parked => tracing::warn!(hook, point, ?took, "{}", note.decision),
+            Decision::Guarded(why) | Decision::Failed(why) => {
+                let logged = self.failures.lock().unwrap_or_else(PoisonError::into_inner).note(Instant::now(), why);
+                if let Some(more) = logged {
+                    tracing::warn!(hook, point, ?took, more, "{}", note.decision);
+                }
+            }
+        }
     }
 
     fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
@@ -290,7 +335,7 @@ impl Handler {
         let (answer, is_parked) = self.call(event, context).await;
         if let Err(error) = answer {
             let decision = if is_parked { Decision::Parked } else { Decision::Failed(error.to_string()) };
-            note_down(&Note { hook: self.name().to_owned(), point, decision, took: began.elapsed() });
+            self.note_down(&Note { hook: self.name().to_owned(), point, decision, took: began.elapsed() });
         }
     }
 }

@@ -29,7 +29,7 @@ export function guard(log) {
 
 function stray(log, what, error) {
   const stack = error instanceof Error ? (error.stack ?? error.message) : format(error);
-  log("error", `${what}: ${stack}`, whose(stack));
+  log("error", `${what}: ${stack}`, whose(stack), { uncaught: true });
 }
 
 function replace(name, value) {

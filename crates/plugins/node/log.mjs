@@ -11,16 +11,16 @@ const MOST_LINES = 200;
 /** …within this time. The gateway ends a process that talks without end, and the neighbours live in it too. */
 const WITHIN_MS = 10_000;
 
-/** Makes `log(level, message, plugin?)`. `listeners` are plugins that asked to see the log too. */
+/** Makes `log(level, message, plugin?, more?)`; `more` are further members of the notification. `listeners` are plugins that asked to see the log too. */
 export function makeLog(peer, listeners) {
   const bears = patience();
   let isTelling = false;
-  return (level, message, plugin = whose()) => {
+  return (level, message, plugin = whose(), more = {}) => {
     const verdict = bears(plugin);
     if (verdict === "no") return;
     const text = verdict === "last" ? `it logs more than ${MOST_LINES} lines in ${WITHIN_MS / 1000} s; the rest is left out` : String(message);
     const line = text.length > LONGEST ? `${text.slice(0, LONGEST)}… (${text.length} characters)` : text;
-    peer.hint("log", { level, plugin, message: line });
+    peer.hint("log", { level, plugin, message: line, ...more });
     // What a listener logs while it listens goes to the gateway only, or it would hear itself for ever.
     if (isTelling) return;
     isTelling = true;

@@ -1,39 +1,115 @@
-//! Guards that were installed and do not stand: the plugin is gone, is broken, or is not what it was. What they guard does
-//! not happen until the owner has decided.
+//! Guards that the owner counts on and that do not stand: the plugin is gone, is broken, or is not what it was. What they
+//! guard does not happen until the owner has decided.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use async_trait::async_trait;
-use homard_hooks::{Answer, Context, Event, Hook, HookError, Point, Registration};
+use homard_hooks::{Answer, Context, Event, GUARDED, Heard, Hook, HookError, Listener, Point, Registration, Signal};
 
-use crate::{enable::is_wanted, settings::Settings};
+use crate::{
+    enable::is_wanted,
+    internal::guard::is_guarded,
+    plugins::Extensions,
+    settings::{Guard, Settings},
+};
 
-/// A guard that was installed. It stands in for its plugin where that does not stand, and always fails.
+/// A guard that the owner counts on. It stands in for its plugin where that does not stand, and always fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AbsentGuard {
     plugin: String,
-    point: Point,
+    place: GuardPlace,
+    /// True if the owner wants whatever the plugin registers to be a guard: once that is known, nothing is missing.
+    only_until_known: bool,
     way_out: String,
 }
 
-impl AbsentGuard {
-    /// Whether its plugin stands there itself.
-    pub(crate) fn is_needless(&self, hook: &dyn Hook) -> bool {
-        let stands = |one: &Registration| one.is_guard && one.point == self.point;
-        hook.name() == self.plugin && hook.registrations().iter().any(stands)
+/// What is guarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum GuardPlace {
+    Point(Point),
+    /// The files of a prompt: [`GUARDED`].
+    Bootstrap,
+}
+
+impl GuardPlace {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Point(point) => point.name(),
+            Self::Bootstrap => GUARDED,
+        }
     }
 }
 
-/// The guards of all plugins that the owner wants on, as they were installed.
-pub(crate) fn installed_guards(settings: &Settings) -> Vec<AbsentGuard> {
+/// What a stand-in listens to.
+static EVENTS: LazyLock<[String; 1]> = LazyLock::new(|| [GUARDED.to_owned()]);
+
+impl AbsentGuard {
+    pub(crate) fn plugin(&self) -> &str {
+        &self.plugin
+    }
+
+    /// Whether its plugin stands there itself. `is_known` says whether it is known what the plugin registers.
+    pub(crate) fn is_needless(&self, is_known: bool, all: &Extensions) -> bool {
+        let stands = match self.place {
+            GuardPlace::Point(point) => all.hooks.iter().any(|hook| {
+                let is_here = |one: &Registration| one.is_guard && one.point == point;
+                hook.name() == self.plugin && hook.registrations().iter().any(is_here)
+            }),
+            GuardPlace::Bootstrap => all.listeners.iter().any(|listener| {
+                let listens = listener.events().iter().any(|event| is_guarded(event));
+                listener.name() == self.plugin && listens && listener.is_guard(GUARDED)
+            }),
+        };
+        stands || (self.only_until_known && is_known)
+    }
+
+    /// Puts it among those who take part.
+    pub(crate) fn stand_in(&self, all: &mut Extensions) {
+        let guard = Arc::new(self.clone());
+        match self.place {
+            GuardPlace::Point(_) => all.hooks.push(guard),
+            GuardPlace::Bootstrap => all.listeners.push(guard),
+        }
+    }
+
+    fn failure(&self) -> HookError {
+        let Self { plugin, place, way_out, .. } = self;
+        let place = place.name();
+        HookError::Gone(format!(
+            "the plugin {plugin} is a guard of {place} and does not stand there now; see why with: \
+             homard plugins doctor; install it again, or do without it: {way_out}"
+        ))
+    }
+}
+
+/// The guards of all plugins that the owner wants on: as they were installed, and as their entries declare them.
+pub(crate) fn expected_guards(settings: &Settings) -> Vec<AbsentGuard> {
     let mut all = Vec::new();
-    for (plugin, install) in settings.installs.iter().filter(|(id, _)| is_wanted(id, settings)) {
-        let hooks = &settings.entry(plugin).hooks;
+    let ids = settings.installs.keys().chain(settings.entries.keys());
+    let ids: std::collections::BTreeSet<&String> = ids.filter(|id| is_wanted(id, settings)).collect();
+    for plugin in ids {
+        let entry = settings.entry(plugin);
         let is_entered = settings.entries.contains_key(plugin);
         let way_out = match is_entered {
             true => format!("homard plugins disable {plugin}"),
             false => format!("set plugins.entries.{plugin}.enabled to false"),
         };
-        for point in install.guard.iter().filter(|name| hooks.lets_in(name)).filter_map(|name| Point::named(name)) {
-            all.push(AbsentGuard { plugin: plugin.clone(), point, way_out: way_out.clone() });
+        let installed = settings.installs.get(plugin).into_iter().flat_map(|install| &install.guard);
+        let installed = installed.filter_map(|name| Point::named(name)).map(GuardPlace::Point);
+        let mut places: BTreeMap<GuardPlace, bool> = BTreeMap::new();
+        let is_open = matches!(entry.guard, Guard::All(_));
+        let bootstrap = entry.guard.covers(GUARDED).then_some(GuardPlace::Bootstrap);
+        for place in entry.guard.points().into_iter().map(GuardPlace::Point).chain(bootstrap) {
+            places.insert(place, is_open);
+        }
+        places.extend(installed.map(|place| (place, false)));
+        let lets_in = |place: &GuardPlace| entry.hooks.lets_in(place.name());
+        for (place, only_until_known) in places.into_iter().filter(|(place, _)| lets_in(place)) {
+            let (plugin, way_out) = (plugin.clone(), way_out.clone());
+            all.push(AbsentGuard { plugin, place, only_until_known, way_out });
         }
     }
     all
@@ -46,16 +122,33 @@ impl Hook for AbsentGuard {
     }
 
     fn registrations(&self) -> Vec<Registration> {
-        vec![Registration::at(self.point).guard()]
+        match self.place {
+            GuardPlace::Point(point) => vec![Registration::at(point).guard()],
+            GuardPlace::Bootstrap => Vec::new(),
+        }
     }
 
     async fn call(&self, _: Event, _: Context) -> Result<Answer, HookError> {
-        let Self { plugin, point, way_out } = self;
-        let point = point.name();
-        Err(HookError::Gone(format!(
-            "the plugin {plugin} was installed as a guard of {point} and does not stand there now; see why with: \
-             homard plugins doctor; install it again, or do without it: {way_out}"
-        )))
+        Err(self.failure())
+    }
+}
+
+#[async_trait]
+impl Listener for AbsentGuard {
+    fn name(&self) -> &str {
+        &self.plugin
+    }
+
+    fn events(&self) -> &[String] {
+        &*EVENTS
+    }
+
+    fn is_guard(&self, event: &str) -> bool {
+        event == GUARDED
+    }
+
+    async fn hear(&self, _: &Signal) -> Result<Heard, HookError> {
+        Err(self.failure())
     }
 }
 
@@ -71,9 +164,9 @@ mod tests {
         let guarded = |said: serde_json::Value| {
             let mut settings: Settings = serde_json::from_value(said).unwrap();
             settings.installs = serde_json::from_value(guard.clone()).unwrap();
-            installed_guards(&settings).into_iter().map(|one| one.point.name()).collect::<Vec<_>>()
+            expected_guards(&settings).into_iter().map(|one| one.place.name()).collect::<Vec<_>>()
         };
-        let both = ["before_tool_call", "before_prompt_build"];
+        let both = ["before_prompt_build", "before_tool_call"];
         assert_eq!(guarded(json!({"entries": {"mine": {"enabled": true}}})), both);
         assert_eq!(guarded(json!({"allow": ["mine"]})), both);
         assert_eq!(guarded(json!({"slots": {"memory": "mine"}})), both);
@@ -88,5 +181,19 @@ mod tests {
         ] {
             assert_eq!(guarded(off.clone()), Vec::<&str>::new(), "{off}");
         }
+    }
+    #[test]
+    fn an_entry_declares_guards_by_name_or_whatever_there_is() {
+        let guarded = |guard: serde_json::Value| {
+            let said = json!({"entries": {"mine": {"enabled": true, "guard": guard}}});
+            let settings: Settings = serde_json::from_value(said).unwrap();
+            let of = |one: AbsentGuard| (one.place.name(), one.only_until_known);
+            expected_guards(&settings).into_iter().map(of).collect::<Vec<_>>()
+        };
+        assert!(guarded(json!(false)).is_empty());
+        let some = guarded(json!(["agent:bootstrap", "tool_result_persist", "llm_input"]));
+        assert_eq!(some, [("tool_result_persist", false), ("agent:bootstrap", false)]);
+        let all = guarded(json!(true));
+        assert!(all.len() == 10 && all.iter().all(|(_, only_until_known)| *only_until_known), "{all:?}");
     }
 }

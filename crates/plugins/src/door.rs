@@ -1,12 +1,13 @@
 //! The door between a plugin's process and the house: what it may ask, and how much of its talk is borne.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use homard_agent::task;
+use homard_hooks::{FailureLog, FrequentFailures};
 use serde_json::Value;
 use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 
@@ -39,6 +40,26 @@ pub(crate) struct Behind {
     pub(crate) asks: Option<Vec<String>>,
     /// The house.
     pub(crate) host: Arc<dyn Host>,
+    /// The errors that plugins threw and did not catch.
+    pub(crate) uncaught: Uncaught,
+}
+
+/// The errors that plugins threw outside of any call, and did not catch: by plugin.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Uncaught(Arc<Mutex<BTreeMap<String, FailureLog>>>);
+
+impl Uncaught {
+    /// Notes one; says whether it is to be logged, and how many before it were not.
+    fn note(&self, plugin: &str, error: &str) -> Option<usize> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(plugin.to_owned()).or_default().note(Instant::now(), error)
+    }
+
+    /// The plugins that throw often now.
+    pub(crate) fn frequent(&self) -> Vec<FrequentFailures> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter_mut().filter_map(|(plugin, failures)| failures.frequent(plugin, Instant::now())).collect()
+    }
 }
 
 /// The door of one process.
@@ -129,10 +150,17 @@ impl Door {
         self.unasked()?;
         match method {
             "log" => {
+                let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
+                let (speaker, mut message) = (self.speaker(params), one_line(text("message"), 2000));
+                if params.get("uncaught") == Some(&Value::Bool(true)) {
+                    match self.behind.uncaught.note(&speaker, &message) {
+                        None => return Ok(()),
+                        Some(0) => {}
+                        Some(more) => message = format!("{message} (and {more} more since the last such line)"),
+                    }
+                }
                 if self.may_log() {
-                    let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
-                    let message = one_line(text("message"), 2000);
-                    self.behind.host.log(&self.speaker(params), text("level"), &message);
+                    self.behind.host.log(&speaker, text("level"), &message);
                 }
             }
             "$/cancel" => {

@@ -6,9 +6,7 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{
-    Answer, BootstrapFile, Context, DEADLINE, Event, Heard, Hook, HookError, Listener, Registration, Signal,
-};
+use homard_hooks::{Answer, BootstrapFile, Context, Event, Heard, Hook, HookError, Listener, Registration, Signal};
 use serde::{Deserialize, Serialize};
 use serde_json::{
     Value, json,
@@ -17,11 +15,12 @@ use serde_json::{
 
 use crate::{
     Error,
+    settings::Guard,
     supervisor::{Address, Paper, Question, Worker},
 };
 
 /// How much of a deadline the plugin has. The rest is ours: we want to be the ones who notice that it is late.
-const SHARE: f64 = 0.98;
+pub(crate) const SHARE: f64 = 0.98;
 
 /// One hook of a plugin.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ impl Hook for PluginHook {
     }
 
     async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError> {
-        let deadline = self.registration.deadline.unwrap_or(DEADLINE);
+        let deadline = self.registration.deadline.unwrap_or_else(|| self.registration.point.deadline());
         let within = deadline.mul_f64(SHARE);
         let question = Question { plugin: &self.address.plugin, method: "hook.invoke", within, on_progress: None };
         let answer = self.worker.ask(question, |up| {
@@ -103,6 +102,7 @@ pub(crate) struct PluginListener {
     pub(crate) worker: Arc<Worker>,
     pub(crate) address: Address,
     pub(crate) events: Vec<String>,
+    pub(crate) guard: Guard,
 }
 
 #[async_trait]
@@ -113,6 +113,10 @@ impl Listener for PluginListener {
 
     fn events(&self) -> &[String] {
         &self.events
+    }
+
+    fn is_guard(&self, event: &str) -> bool {
+        self.guard.covers(event)
     }
 
     async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {

@@ -47,6 +47,6 @@ pub use offer::{CommandOffer, HookOffer, ListenerOffer, MethodOffer, Offers, Rou
 pub use plugins::{Extensions, Plugins, Setup, State, Status};
 pub use scripts::Node;
 pub use serve::{Command, CommandCx, HttpAnswer, HttpAsk, Method, MethodAnswer, Route, Service};
-pub use settings::{Entry, HookSettings, Install, Load, Settings, Slots};
+pub use settings::{Entry, Guard, HookSettings, Install, Load, Settings, Slots};
 pub use supervisor::Timing;
 pub use tool::{PluginTool, ToolCall};

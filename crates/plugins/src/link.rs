@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -53,13 +53,27 @@ pub(crate) struct Link {
 /// What both sides of the conversation share.
 #[derive(Debug)]
 pub(crate) struct Talk {
-    outbox: mpsc::Sender<String>,
+    outbox: mpsc::Sender<Outgoing>,
     open: Mutex<HashMap<u64, Open>>,
     last: AtomicU64,
     /// What the process may fetch.
     pub(crate) shelf: Shelf,
     over: CancellationToken,
     why: OnceLock<String>,
+}
+
+/// A line for the process.
+#[derive(Debug)]
+struct Outgoing {
+    line: String,
+    /// True from when it is written, and false again if that failed: then the process cannot have read it.
+    is_sent: Arc<AtomicBool>,
+}
+
+impl From<String> for Outgoing {
+    fn from(line: String) -> Self {
+        Self { line, is_sent: Arc::default() }
+    }
 }
 
 struct Open {
@@ -80,8 +94,12 @@ impl Talk {
 
     /// Says something, when the process reads.
     pub(crate) async fn say(&self, line: String) {
+        self.send(line.into()).await;
+    }
+
+    async fn send(&self, outgoing: Outgoing) {
         // Who is over hears nothing, and that is fine.
-        self.over.run_until_cancelled(self.outbox.send(line)).await;
+        self.over.run_until_cancelled(self.outbox.send(outgoing)).await;
     }
 
     fn why(&self) -> String {
@@ -99,7 +117,7 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if self.talk.open().remove(&self.id).is_some() {
             // A process that does not even read needs no word that it may stop.
-            self.talk.outbox.try_send(rpc::notice("$/cancel", &json!({"id": self.id}))).ok();
+            self.talk.outbox.try_send(rpc::notice("$/cancel", &json!({"id": self.id})).into()).ok();
         }
     }
 }
@@ -133,16 +151,28 @@ impl Link {
         within: Duration,
         on_progress: Option<OnProgress>,
     ) -> Result<Value, Error> {
+        self.call_once(method, params, within, on_progress).await.0
+    }
+
+    /// The same. Also says whether the process may have read the question: if not, it can be asked of the next one.
+    pub(crate) async fn call_once(
+        &self,
+        method: &str,
+        params: &RawValue,
+        within: Duration,
+        on_progress: Option<OnProgress>,
+    ) -> (Result<Value, Error>, bool) {
         let id = self.talk.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, answered) = oneshot::channel();
         self.talk.open().insert(id, Open { answer, on_progress });
         let asked = Asked { talk: &self.talk, id };
         if self.talk.over.is_cancelled() {
-            return Err(Error::Gone(self.talk.why()));
+            return (Err(Error::Gone(self.talk.why())), false);
         }
-        let line = rpc::request(id, method, params);
+        let outgoing = Outgoing::from(rpc::request(id, method, params));
+        let is_sent = outgoing.is_sent.clone();
         let answered = timeout(within, async {
-            self.talk.say(line).await;
+            self.talk.send(outgoing).await;
             answered.await
         });
         let outcome = match answered.await {
@@ -152,7 +182,7 @@ impl Link {
             Ok(Ok(Ok(value))) => Ok(value),
         };
         drop(asked);
-        outcome
+        (outcome, is_sent.load(Ordering::Acquire))
     }
 
     /// Tells the process something.
@@ -201,10 +231,12 @@ impl Drop for Link {
     }
 }
 
-async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>, over: CancellationToken) {
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Outgoing>, over: CancellationToken) {
     let writing = async {
-        while let Some(line) = lines.recv().await {
+        while let Some(Outgoing { line, is_sent }) = lines.recv().await {
+            is_sent.store(true, Ordering::Release);
             if stdin.write_all(line.as_bytes()).await.is_err() {
+                is_sent.store(false, Ordering::Release);
                 // It closed its input: it will not answer. The one who reads its output learns of its end.
                 break;
             }
@@ -232,7 +264,7 @@ async fn attend(
             biased;
             () = stop.cancelled() => break ("it was stopped".to_owned(), true),
             place = talk.outbox.reserve(), if !refusals.is_empty() => match place {
-                Ok(place) => if let Some(line) = refusals.pop_front() { place.send(line) },
+                Ok(place) => if let Some(line) = refusals.pop_front() { place.send(Outgoing::from(line)) },
                 // It closed its input, so it does not want to know.
                 Err(_) => refusals.clear(),
             },

@@ -18,7 +18,7 @@ use tokio::{process::Command, task::spawn_blocking, time::timeout};
 use crate::{
     Error,
     discover::Candidate,
-    door::Behind,
+    door::{Behind, Uncaught},
     fingerprint,
     host::Host,
     link::Link,
@@ -52,6 +52,7 @@ pub(crate) struct NodeHost {
     pub(crate) surroundings: Arc<Surroundings>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) register: Arc<Register>,
+    pub(crate) uncaught: Uncaught,
     /// Those who hung while they were loaded, and what is said of them.
     pub(crate) left_out: Mutex<BTreeMap<String, String>>,
 }
@@ -146,7 +147,13 @@ fn read_report(answer: &Value) -> Result<Offers, String> {
 #[async_trait]
 impl Launch for NodeHost {
     fn behind(&self) -> Behind {
-        Behind { name: self.name.clone(), is_shared: true, asks: None, host: self.host.clone() }
+        Behind {
+            name: self.name.clone(),
+            is_shared: true,
+            asks: None,
+            host: self.host.clone(),
+            uncaught: self.uncaught.clone(),
+        }
     }
 
     async fn recipe(&self) -> Result<Recipe, String> {

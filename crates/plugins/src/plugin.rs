@@ -7,7 +7,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::{
-    door::Behind,
+    door::{Behind, Uncaught},
     host::Host,
     link::Link,
     manifest::Rights,
@@ -53,6 +53,7 @@ pub(crate) struct Command {
     pub(crate) surroundings: Arc<Surroundings>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) register: Arc<Register>,
+    pub(crate) uncaught: Uncaught,
 }
 
 impl Command {
@@ -75,7 +76,8 @@ impl Command {
 impl Launch for Command {
     fn behind(&self) -> Behind {
         let name = self.plugin.candidate.manifest.id.clone();
-        Behind { name, is_shared: false, asks: Some(self.rights().host), host: self.host.clone() }
+        let (asks, host, uncaught) = (Some(self.rights().host), self.host.clone(), self.uncaught.clone());
+        Behind { name, is_shared: false, asks, host, uncaught }
     }
 
     async fn recipe(&self) -> Result<Recipe, String> {

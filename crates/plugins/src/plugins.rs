@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use homard_hooks::{Hook, Listener, Point, Registration};
+use homard_hooks::{FrequentFailures, Hook, Listener, Point, Registration};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{
@@ -19,9 +19,10 @@ use tokio_util::{
 };
 
 use crate::{
-    absent::{AbsentGuard, installed_guards},
+    absent::{AbsentGuard, expected_guards},
     admit::Reserved,
     discover::{Candidate, Origin, Roots, discover},
+    door::Uncaught,
     enable::{Verdict, decide, is_wanted},
     hook::{PluginHook, PluginListener},
     host::Host,
@@ -100,6 +101,7 @@ pub struct Plugins {
     workers: BTreeMap<String, Arc<Worker>>,
     node: Arc<Worker>,
     register: Arc<Register>,
+    uncaught: Uncaught,
     surroundings: Arc<Surroundings>,
     /// What has to be guarded, by whom.
     guards: Vec<AbsentGuard>,
@@ -178,6 +180,8 @@ impl Plugins {
         let candidates: Vec<Arc<Candidate>> = found.candidates.into_iter().map(Arc::new).collect();
         let mut problems = found.problems;
         problems.extend(missing(&candidates, &settings));
+        let guards = settings.entries.iter().map(|(id, entry)| (format!("plugins.entries.{id}.guard"), &entry.guard));
+        problems.extend(guards.flat_map(|(at, guard)| guard.problems(&at)));
         let verdicts: BTreeMap<String, Verdict> = candidates
             .iter()
             .map(|one| (one.manifest.id.clone(), decide(&one.manifest, one.origin, &settings)))
@@ -189,9 +193,16 @@ impl Plugins {
         let register = Arc::new(Register::open(on.clone(), reserved, file));
         let surroundings = Arc::new(Surroundings { state, workspace, config, env });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let guards = installed_guards(&settings);
+        let guards = expected_guards(&settings);
         let node = settings.node;
-        let staff = Staff { node, surroundings: surroundings.clone(), host: host.clone(), register: register.clone() };
+        let uncaught = Uncaught::default();
+        let staff = Staff {
+            node,
+            surroundings: surroundings.clone(),
+            host: host.clone(),
+            register: register.clone(),
+            uncaught: uncaught.clone(),
+        };
         let watch = |launch| Worker::new(launch, timing, stop.clone(), &tasks);
         let mut workers = BTreeMap::new();
         let mut guests = Vec::new();
@@ -215,6 +226,7 @@ impl Plugins {
             workers,
             node,
             register,
+            uncaught,
             surroundings,
             guards,
             told: AtomicU64::new(u64::MAX),
@@ -244,8 +256,9 @@ impl Plugins {
             }
         }
         for guard in &self.guards {
-            if !all.hooks.iter().any(|hook| guard.is_needless(hook.as_ref())) {
-                all.hooks.push(Arc::new(guard.clone()));
+            let is_known = self.register.of(guard.plugin()).is_some_and(|known| known.offers.is_some());
+            if !guard.is_needless(is_known, &all) {
+                guard.stand_in(&mut all);
             }
         }
         all.routes.sort_by_key(Route::is_for_all);
@@ -277,13 +290,15 @@ impl Plugins {
         for (place, offer) in of(Kind::Hook).zip(&offers.hooks) {
             let Some(point) = Point::named(&offer.name) else { continue };
             let deadline = known.entry.hooks.deadline(&offer.name, offer.timeout_ms);
-            let registration = Registration { point, priority: offer.priority, is_guard: offer.guard, deadline };
+            let is_guard = offer.guard || (point.can_refuse() && known.entry.guard.covers(point.name()));
+            let registration = Registration { point, priority: offer.priority, is_guard, deadline };
             let (Place { worker, address }, is_warned) = (place, AtomicBool::new(false));
             all.hooks.push(Arc::new(PluginHook { worker, address, registration, is_warned }));
         }
         for (place, offer) in of(Kind::Listener).zip(&offers.internal_hooks) {
             let events = offer.events.clone();
-            all.listeners.push(Arc::new(PluginListener { worker: place.worker, address: place.address, events }));
+            let (Place { worker, address }, guard) = (place, known.entry.guard.clone());
+            all.listeners.push(Arc::new(PluginListener { worker, address, events, guard }));
         }
         for (place, offer) in of(Kind::Tool).zip(&offers.tools).filter(|(_, offer)| !offer.name.is_empty()) {
             all.tools.push(Arc::new(PluginTool::new(place.worker, place.address, offer.clone())));
@@ -373,8 +388,13 @@ impl Plugins {
             Life::Off | Life::Over => State::Off,
             Life::Starting => State::Starting,
             Life::Up(up) => State::Up { pid: up.link.pid() },
-            Life::Down { why, until } => State::Down { why, wait: until.saturating_duration_since(Instant::now()) },
+            Life::Down { why, until, .. } => State::Down { why, wait: until.saturating_duration_since(Instant::now()) },
         }
+    }
+
+    /// The plugins that throw errors again and again which they do not catch.
+    pub fn throwing(&self) -> Vec<FrequentFailures> {
+        self.uncaught.frequent()
     }
 
     /// What runs hook handlers and transforms in JavaScript.
@@ -441,12 +461,13 @@ struct Staff {
     surroundings: Arc<Surroundings>,
     host: Arc<dyn Host>,
     register: Arc<Register>,
+    uncaught: Uncaught,
 }
 
 impl Staff {
     fn command(&self, plugin: Judged) -> plugin::Command {
         let (surroundings, host, register) = (self.surroundings.clone(), self.host.clone(), self.register.clone());
-        plugin::Command { plugin, surroundings, host, register }
+        plugin::Command { plugin, surroundings, host, register, uncaught: self.uncaught.clone() }
     }
 
     fn node(&self, name: &str, guests: Vec<Judged>) -> NodeHost {
@@ -457,6 +478,7 @@ impl Staff {
             surroundings: self.surroundings.clone(),
             host: self.host.clone(),
             register: self.register.clone(),
+            uncaught: self.uncaught.clone(),
             left_out: Mutex::default(),
         }
     }

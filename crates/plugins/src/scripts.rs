@@ -1,6 +1,12 @@
 //! Hook handlers and webhook transforms in JavaScript, run by the Node process.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use homard_hooks::{Heard, HookError, Signal};
@@ -9,15 +15,12 @@ use serde_json::{Value, json};
 use crate::{
     Error,
     hook::heard,
-    internal::{Script, Scripts},
-    supervisor::{Paper, Question, Worker},
+    internal::{LoadedScript, Script, Scripts},
+    supervisor::{Paper, Question, Up, Worker},
 };
 
-/// In whose name scripts run: their failures are not those of a plugin.
+/// In whose name transforms run, and handlers that are only loaded: their failures are not those of a plugin.
 const NAME: &str = "scripts";
-
-/// How long a script may take: a little less than those wait who have one, so that we notice first.
-const LONGEST: Duration = Duration::from_secs(14);
 
 /// The Node process, for those who have scripts. It is started when the first is needed.
 #[derive(Debug, Clone)]
@@ -26,10 +29,6 @@ pub struct Node(Arc<Worker>);
 impl Node {
     pub(crate) fn new(worker: Arc<Worker>) -> Self {
         Self(worker)
-    }
-
-    async fn ask(&self, method: &str, within: Duration, params: &Value) -> Result<Value, Error> {
-        self.0.ask(Question { plugin: NAME, method, within, on_progress: None }, |_| Paper::plain(params)).await
     }
 
     /// Has a function of a module change what a webhook brought; null means that it is to be passed over.
@@ -41,14 +40,15 @@ impl Node {
         within: Duration,
     ) -> Result<Value, Error> {
         let params = json!({"module": module, "export": export, "ctx": ctx});
-        let mut answer = self.ask("transform.run", within, &params).await?;
+        let question = Question { plugin: NAME, method: "transform.run", within, on_progress: None };
+        let mut answer = self.0.ask(question, |_| Paper::plain(&params)).await?;
         Ok(answer.get_mut("result").map(Value::take).unwrap_or_default())
     }
 }
 
 #[async_trait]
 impl Scripts for Node {
-    async fn load(&self, scripts: &[Script]) -> Result<Vec<Result<String, String>>, HookError> {
+    async fn load(&self, scripts: &[Script], within: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
         let entries: Vec<Value> = scripts
             .iter()
             .map(|script| {
@@ -56,24 +56,42 @@ impl Scripts for Node {
                 json!({"name": name, "handlerPath": path, "export": export, "events": events, "env": env})
             })
             .collect();
-        let answer = self.ask("internalHook.load", LONGEST, &json!({"entries": entries})).await?;
-        let pid = self.0.up().await?.link.pid().unwrap_or_default();
+        let loading = AtomicU64::default();
+        let question = Question { plugin: NAME, method: "internalHook.load", within, on_progress: None };
+        let write = |up: &Up| {
+            loading.store(up.start, Ordering::Relaxed);
+            Paper::plain(&json!({"entries": entries}))
+        };
+        let answer = self.0.ask(question, write).await?;
+        let start = loading.load(Ordering::Relaxed);
         let told = answer.get("entries").and_then(Value::as_array).cloned().unwrap_or_default();
         let read = |at: usize| match told.get(at) {
-            Some(entry) if entry["status"] == "loaded" => Ok(format!("{pid}:{}", entry["ref"])),
+            Some(entry) if entry["status"] == "loaded" => {
+                let name = scripts[at].name.clone();
+                Ok(LoadedScript { start, name, reference: entry["ref"].clone() })
+            }
             Some(entry) => Err(entry["error"].as_str().unwrap_or("it could not be loaded").to_owned()),
             None => Err("Node said nothing about it".to_owned()),
         };
         Ok((0..scripts.len()).map(read).collect())
     }
 
-    async fn emit(&self, handler: &str, signal: &Signal) -> Result<Heard, HookError> {
-        let again = || HookError::Gone("the Node process was started anew".to_owned());
-        let (pid, reference) = handler.split_once(':').ok_or_else(again)?;
-        if self.0.up().await?.link.pid().unwrap_or_default().to_string() != pid {
-            return Err(again());
+    async fn emit(&self, script: &LoadedScript, signal: &Signal, within: Duration) -> Result<Option<Heard>, HookError> {
+        // One handler that hangs must not silence the others, so each has its own name here.
+        let name = format!("hook {}", script.name);
+        let is_elsewhere = AtomicBool::default();
+        let question = Question { plugin: &name, method: "internalHook.emit", within, on_progress: None };
+        let write = |up: &Up| {
+            if up.start != script.start {
+                is_elsewhere.store(true, Ordering::Relaxed);
+                return Err(Error::Failed("it is not loaded in this process".to_owned()));
+            }
+            Paper::plain(&json!({"ref": script.reference, "event": signal}))
+        };
+        match self.0.ask(question, write).await {
+            Ok(answer) => heard(&answer).map(Some),
+            Err(_) if is_elsewhere.load(Ordering::Relaxed) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        let reference: Value = serde_json::from_str(reference).map_err(|_foreign| again())?;
-        heard(&self.ask("internalHook.emit", LONGEST, &json!({"ref": reference, "event": signal})).await?)
     }
 }

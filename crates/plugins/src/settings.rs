@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use homard_hooks::{GUARDED, Point};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -62,10 +63,67 @@ pub struct Entry {
     pub hooks: HookSettings,
     /// Whether it gets a Node process of its own.
     pub isolated: bool,
+    /// Which of its hooks are guards, beside those that it declares itself.
+    pub guard: Guard,
     /// Why it must not run, if its entry refers to a variable that is not set. It is still wanted: what it guards does not
     /// happen without it.
     #[serde(skip)]
     pub fault: Option<String>,
+}
+
+/// Which hooks are guards, as the owner declares it: nothing may happen there without their answer.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Guard {
+    /// All that can be, or none.
+    All(bool),
+    /// Those at these points, or of these events.
+    At(Vec<String>),
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self::All(false)
+    }
+}
+
+impl Guard {
+    /// Whether the hook at this point, or of this event, is a guard.
+    pub fn covers(&self, name: &str) -> bool {
+        match self {
+            Self::All(is_so) => *is_so,
+            Self::At(names) => names.iter().any(|listed| listed == name),
+        }
+    }
+
+    /// Whether anything is guarded.
+    pub fn is_set(&self) -> bool {
+        match self {
+            Self::All(is_so) => *is_so,
+            Self::At(names) => !names.is_empty(),
+        }
+    }
+
+    /// The points at which it is known to stand: those that are listed; all that can be guarded if the plugin's own hooks
+    /// are not known.
+    pub(crate) fn points(&self) -> Vec<Point> {
+        Point::ALL.into_iter().filter(|point| point.can_refuse() && self.covers(point.name())).collect()
+    }
+
+    /// Names in the list at which no guard can stand: sentences for the owner. `at` is the key in the config.
+    pub(crate) fn problems(&self, at: &str) -> Vec<String> {
+        let Self::At(names) = self else { return Vec::new() };
+        let sentence = |name: &String| {
+            let can_refuse = |point: Point| point.can_refuse();
+            if Point::named(name).is_some_and(can_refuse) || GUARDED == name.as_str() {
+                return None;
+            }
+            let points = Point::ALL.into_iter().filter(|point| point.can_refuse()).map(Point::name);
+            let all: Vec<&str> = points.chain([GUARDED]).collect();
+            Some(format!("{at} names {name:?}, where nothing can be refused; a guard can stand at {}", all.join(", ")))
+        };
+        names.iter().filter_map(sentence).collect()
+    }
 }
 
 /// What the owner says of a plugin's part in the loop.
@@ -113,6 +171,27 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guard_is_declared_for_all_hooks_or_by_name() {
+        let read = |said: &str| serde_json::from_str::<Guard>(said).unwrap();
+        assert!(!read("false").is_set() && !read("[]").is_set());
+        assert!(read("true").covers("before_tool_call") && read("true").points().len() == 9);
+        let some = read(r#"["message_sending", "agent:bootstrap"]"#);
+        assert!(some.covers("message_sending") && some.covers("agent:bootstrap"));
+        assert!(!some.covers("before_tool_call") && !some.covers("agent_end"));
+        assert_eq!(some.points(), [Point::MessageSending]);
+    }
+
+    #[test]
+    fn a_guard_where_nothing_can_be_refused_is_reported() {
+        let guard = |names: &[&str]| Guard::At(names.iter().map(|name| (*name).to_owned()).collect());
+        assert_eq!(guard(&["before_tool_call", "agent:bootstrap"]).problems("x"), Vec::<String>::new());
+        for wrong in ["llm_input", "before_reset", "befor_tool_call", "message:sent", "agent"] {
+            let told = guard(&[wrong]).problems("plugins.entries.a.guard");
+            assert!(told.len() == 1 && told[0].contains(wrong) && told[0].contains("message_sending"), "{told:?}");
+        }
+    }
 
     #[test]
     fn the_owner_decides_how_long_a_hook_may_take_before_its_author_does() {

@@ -16,6 +16,8 @@ const REST: Duration = Duration::from_secs(60);
 pub(crate) struct Strikes {
     failures: VecDeque<Instant>,
     rests_until: Option<Instant>,
+    /// The last start of its process whose end was counted.
+    ended: u64,
 }
 
 impl Strikes {
@@ -35,6 +37,13 @@ impl Strikes {
             self.rests_until = Some(now + REST);
         }
         is_enough
+    }
+
+    /// Notes that its process ended during a call. However many calls were open, the end of one process counts once: else
+    /// one crash under load would be three failures.
+    pub(crate) fn ended(&mut self, start: u64, now: Instant) -> bool {
+        let is_counted = std::mem::replace(&mut self.ended, start) == start;
+        !is_counted && self.failed(now)
     }
 
     /// Notes that it works.
@@ -82,6 +91,13 @@ mod tests {
         assert_eq!(strikes.rest(at(124)), None);
         strikes.worked();
         assert_eq!([125, 126, 127].map(|second| strikes.failed(at(second))), [false, false, true]);
+    }
+
+    #[test]
+    fn the_end_of_one_process_counts_once_however_many_calls_were_open() {
+        let (mut strikes, now) = (Strikes::default(), Instant::now());
+        assert_eq!([1, 1, 1, 2, 2].map(|start| strikes.ended(start, now)), [false; 5]);
+        assert!(strikes.ended(3, now));
     }
 
     #[test]

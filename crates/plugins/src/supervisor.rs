@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,7 +17,7 @@ use serde_json::{
 };
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -51,7 +54,7 @@ impl Default for Timing {
             start: Duration::from_secs(10),
             ping_every: Duration::from_secs(5),
             ping_within: Duration::from_secs(5),
-            backoff: Duration::from_secs(1),
+            backoff: Duration::from_millis(250),
             longest_backoff: Duration::from_secs(60),
             grace: Duration::from_secs(2),
         }
@@ -112,6 +115,8 @@ pub(crate) enum Life {
     Down {
         why: String,
         until: Instant,
+        /// True if it is started again at `until` without being asked, because it had been up.
+        restarts: bool,
     },
     /// The house closes.
     Over,
@@ -121,13 +126,15 @@ pub(crate) enum Life {
 #[derive(Debug)]
 pub(crate) struct Up {
     pub(crate) link: Link,
+    /// The number of this start among those of its worker. What was loaded in one process is unknown to the next.
+    pub(crate) start: u64,
     references: HashMap<Address, Value>,
     /// Why a plugin is not there.
     absent: HashMap<String, String>,
 }
 
 impl Up {
-    fn new(link: Link, loaded: &Loaded) -> Self {
+    fn new(link: Link, start: u64, loaded: &Loaded) -> Self {
         let (mut references, mut absent) = (HashMap::new(), HashMap::new());
         for (plugin, offers) in loaded {
             match offers {
@@ -135,7 +142,7 @@ impl Up {
                 Err(why) => drop(absent.insert(plugin.clone(), why.clone())),
             }
         }
-        Self { link, references, absent }
+        Self { link, start, references, absent }
     }
 
     /// What the process calls something.
@@ -191,6 +198,8 @@ pub(crate) struct Worker {
     /// Somebody doubts that it is alive.
     doubted: Notify,
     strikes: Mutex<HashMap<String, Strikes>>,
+    /// How often the process was greeted.
+    starts: AtomicU64,
     /// The services that run, and what they were started with: they are started again with the process.
     services: Mutex<BTreeMap<Address, Value>>,
     stop: CancellationToken,
@@ -218,6 +227,7 @@ impl Worker {
             wanted: Notify::new(),
             doubted: Notify::new(),
             strikes: Mutex::default(),
+            starts: AtomicU64::new(0),
             services: Mutex::default(),
             stop,
             tasks: tasks.clone(),
@@ -244,8 +254,14 @@ impl Worker {
         self.strikes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process, started if nobody needed it before.
+    /// The process, started if nobody needed it before. One that is down is an error.
     pub(crate) async fn up(&self) -> Result<Arc<Up>, Error> {
+        self.up_by(Instant::now()).await
+    }
+
+    /// The process, started if nobody needed it before. While it is started again after it had been up, callers wait, unless
+    /// that is later than `by`: then the error comes at once, because waiting would only cost time.
+    async fn up_by(&self, by: Instant) -> Result<Arc<Up>, Error> {
         let mut life = self.life.subscribe();
         loop {
             match &*life.borrow_and_update() {
@@ -253,7 +269,8 @@ impl Worker {
                 Life::Off => self.wanted.notify_one(),
                 // One that is over is about to be down.
                 Life::Starting | Life::Up(_) => {}
-                Life::Down { why, until } => {
+                Life::Down { restarts: true, until, .. } if *until < by => {}
+                Life::Down { why, until, .. } => {
                     let rest = until.saturating_duration_since(Instant::now()).as_secs() + 1;
                     return Err(Error::Gone(format!("{why}; it is started again in {rest} s")));
                 }
@@ -265,28 +282,45 @@ impl Worker {
         }
     }
 
-    /// Asks a plugin something. A start is part of the time that it may take.
+    /// The process, when it is up within the time that a question may take.
+    async fn up_in_time(&self, plugin: &str, begun: Instant, within: Duration) -> Result<Arc<Up>, Error> {
+        let by = begun + within;
+        match timeout_at(by, self.up_by(by)).await {
+            Ok(up) => up,
+            // A plugin is not to blame for a process that had been up and takes long to come back.
+            Err(_) if self.starts.load(Ordering::Relaxed) > 0 => {
+                Err(Error::Gone(format!("its process was not ready within {} ms", within.as_millis())))
+            }
+            Err(_) => {
+                self.failed(plugin, &Error::Late(within), 0);
+                Err(Error::Late(within))
+            }
+        }
+    }
+
+    /// Asks a plugin something. A start, and the wait for a process that is started again, are part of the time that it may
+    /// take.
     pub(crate) async fn ask(
         &self,
         question: Question<'_>,
-        write: impl FnOnce(&Up) -> Result<Paper, Error>,
+        mut write: impl FnMut(&Up) -> Result<Paper, Error>,
     ) -> Result<Value, Error> {
         let Question { plugin, method, within, on_progress } = question;
         if let Some(rest) = self.rest(plugin) {
             return Err(Error::Gone(format!("it failed too often and is left alone for {} s", rest.as_secs() + 1)));
         }
-        let begun = Instant::now();
-        let up = match timeout(within, self.up()).await {
-            Ok(up) => up?,
-            Err(_) => {
-                self.failed(plugin, &Error::Late(within));
-                return Err(Error::Late(within));
+        let (begun, mut on_progress) = (Instant::now(), on_progress);
+        let (up, answer) = loop {
+            let up = self.up_in_time(plugin, begun, within).await?;
+            let Paper { params, lent } = write(&up)?;
+            let (left, is_followed) = (within.saturating_sub(begun.elapsed()), on_progress.is_some());
+            let (answer, is_sent) = up.link.call_once(method, &params, left, on_progress.take()).await;
+            drop(lent);
+            // The process ended before it could read this, so nothing was done yet: the next one is asked.
+            if !matches!(answer, Err(Error::Gone(_))) || is_sent || is_followed {
+                break (up, answer);
             }
         };
-        let Paper { params, lent } = write(&up)?;
-        let left = within.saturating_sub(begun.elapsed());
-        let answer = up.link.call(method, &params, left, on_progress).await;
-        drop(lent);
         match answer {
             Ok(answer) => {
                 self.strikes().entry(plugin.to_owned()).or_default().worked();
@@ -295,16 +329,24 @@ impl Worker {
             Err(error) => {
                 let error = if let Error::Late(_) = error { Error::Late(within) } else { error };
                 if error.is_ailing() {
-                    self.failed(plugin, &error);
+                    self.failed(plugin, &error, up.start);
                 }
                 Err(error)
             }
         }
     }
 
-    /// Notes that a plugin failed.
-    fn failed(&self, plugin: &str, error: &Error) {
-        if self.strikes().entry(plugin.to_owned()).or_default().failed(Instant::now()) {
+    /// Notes that a plugin failed, and in which start of its process.
+    fn failed(&self, plugin: &str, error: &Error, start: u64) {
+        let is_enough = {
+            let mut all = self.strikes();
+            let strikes = all.entry(plugin.to_owned()).or_default();
+            match error {
+                Error::Gone(_) => strikes.ended(start, Instant::now()),
+                Error::Late(_) | Error::Failed(_) => strikes.failed(Instant::now()),
+            }
+        };
+        if is_enough {
             tracing::warn!(plugin, %error, "a plugin failed three times within a minute and is left alone for a minute");
         }
         self.doubted.notify_one();
@@ -372,7 +414,7 @@ impl Worker {
             tracing::warn!(worker = self.name(), why, ?wait, "a plugin's process is down");
             let until = Instant::now() + wait;
             // Told before the rest of it is ended, which takes a while.
-            self.set(Life::Down { why: why.clone(), until });
+            self.set(Life::Down { why: why.clone(), until, restarts: was_up.is_some() });
             if let Some(up) = link {
                 up.link.end(&why).await;
             }
@@ -401,7 +443,7 @@ impl Worker {
             }
         };
         self.launch.greeted(&loaded);
-        let up = Arc::new(Up::new(link, &loaded));
+        let up = Arc::new(Up::new(link, self.starts.fetch_add(1, Ordering::Relaxed) + 1, &loaded));
         let services = self.services.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (service, context) in services {
             let Ok(paper) =

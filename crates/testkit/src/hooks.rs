@@ -33,8 +33,8 @@ pub struct Part {
 pub enum Place {
     /// At a point of the loop.
     Point(Registration),
-    /// Where this is signalled, such as `agent:bootstrap`.
-    Signal(String),
+    /// Where this is signalled, such as `agent:bootstrap`; the second says whether it is a guard there.
+    Signal(String, bool),
     /// In the chat, as this command.
     Command,
 }
@@ -90,7 +90,7 @@ impl Bell {
         let of =
             |is_wanted: fn(&Place) -> bool| self.parts.iter().filter(move |part| is_wanted(&part.at)).map(scripted);
         let hooks = of(|place| matches!(place, Place::Point(_))).map(|it| it as Arc<dyn Hook>);
-        let listeners = of(|place| matches!(place, Place::Signal(_))).map(|it| it as Arc<dyn Listener>);
+        let listeners = of(|place| matches!(place, Place::Signal(..))).map(|it| it as Arc<dyn Listener>);
         let commands = of(|place| matches!(place, Place::Command)).map(|it| it as Arc<dyn SlashCommand>);
         Hooks::new(hooks.collect(), listeners.collect()).with_commands(commands.collect())
     }
@@ -98,7 +98,7 @@ impl Bell {
 
 fn events(part: &Part) -> Vec<String> {
     match &part.at {
-        Place::Signal(event) => vec![event.clone()],
+        Place::Signal(event, _) => vec![event.clone()],
         Place::Point(_) | Place::Command => Vec::new(),
     }
 }
@@ -132,7 +132,7 @@ impl Hook for Scripted {
     fn registrations(&self) -> Vec<Registration> {
         match &self.part.at {
             Place::Point(registration) => vec![registration.clone()],
-            Place::Signal(_) | Place::Command => Vec::new(),
+            Place::Signal(..) | Place::Command => Vec::new(),
         }
     }
 
@@ -151,6 +151,10 @@ impl Listener for Scripted {
 
     fn events(&self) -> &[String] {
         &self.events
+    }
+
+    fn is_guard(&self, event: &str) -> bool {
+        matches!(&self.part.at, Place::Signal(own, true) if own == event)
     }
 
     async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {

@@ -190,6 +190,7 @@ async fn call(tool: &Arc<dyn Tool>, workdir: &Path, arguments: Value) -> ToolRes
         session: AgentId::main().main_session(),
         call: CallId::parse("call").unwrap(),
         workdir: workdir.to_owned(),
+        sandbox: None,
         cancel: CancellationToken::new(),
         progress: Progress::silent(),
         slot: Lender::default(),

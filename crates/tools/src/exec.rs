@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use homard_agent::{
     Ambient,
     approval::FolderSeen,
+    sandboxing::SandboxView,
     tool::{Progress, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
 };
 use homard_audit::{Audit, Fact, What};
@@ -91,6 +92,8 @@ struct Site {
     session: SessionKey,
     run: RunId,
     workdir: PathBuf,
+    /// Set for a sandboxed run.
+    sandbox: Option<SandboxView>,
     variables: Variables,
 }
 
@@ -110,7 +113,8 @@ struct Plan {
 impl Site {
     fn of(cx: &ToolCx) -> Self {
         let (session, run) = (cx.session.clone(), cx.run.clone());
-        Self { session, run, workdir: cx.workdir.clone(), variables: cx.variables.clone() }
+        let (workdir, sandbox) = (cx.workdir.clone(), cx.sandbox.clone());
+        Self { session, run, workdir, sandbox, variables: cx.variables.clone() }
     }
 }
 
@@ -172,7 +176,7 @@ impl Exec {
 
     async fn run(&self, cx: &ToolCx, call: Value) -> Result<ToolResult, Error> {
         let plan = self.plan(Site::of(cx), call)?;
-        let notes = plan.arguments.notes(self.settings.sandbox.mode, self.settings.approvals.is_some())?;
+        let notes = plan.arguments.notes(self.policy(&plan.site).mode, self.settings.approvals.is_some())?;
         if cx.cancel.is_cancelled() {
             return Err(Error::Stopped);
         }
@@ -191,6 +195,14 @@ impl Exec {
                 tell_of_background(&job, &id, notes)
             }
         })
+    }
+
+    /// What holds a command.
+    fn policy(&self, site: &Site) -> SandboxPolicy {
+        match &site.sandbox {
+            Some(view) => self.settings.sandbox.in_sandbox(view, &site.workdir),
+            None => self.settings.sandbox.clone(),
+        }
     }
 
     /// What a call asks for, if that can be done.
@@ -266,13 +278,13 @@ impl Exec {
     }
 
     fn note(&self, plan: &Plan, what: What, outcome: &str) {
-        self.settings.audit.note(plan.fact(what).with("sandbox", confinement(&self.settings.sandbox)).ended(outcome));
+        self.settings.audit.note(plan.fact(what).with("sandbox", confinement(&self.policy(&plan.site))).ended(outcome));
     }
 
     /// Finds out where to run, and makes the sandbox. The command is started on the caller's thread, not here: it may
     /// be killed when the thread ends that started it.
     async fn confine(&self, plan: &Plan, words: Vec<String>, seen: Option<FolderSeen>) -> Result<Confined, Error> {
-        let (policy, helper) = (self.settings.sandbox.clone(), self.settings.helper.clone());
+        let (policy, helper) = (self.policy(&plan.site), self.settings.helper.clone());
         let tier = if policy.mode == Mode::Full { None } else { Some(self.tier().await?) };
         let watches = self.settings.background.watches().clone();
         let files = FileAccess::new(&policy);

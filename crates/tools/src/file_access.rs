@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use homard_agent::tool::ToolCx;
 use similar::TextDiff;
 use tokio_util::sync::CancellationToken;
 
@@ -90,13 +91,15 @@ impl FileAccess {
     }
 
     /// Opens the directory in which a path is read, and returns the path to read there: the directory that a run works in,
-    /// or a folder of skills outside it. Blocks.
-    pub(crate) fn open_for_reading(&self, workdir: &Path, path: &str) -> Result<(Beneath, String), Error> {
+    /// or one outside it that it may read: a folder of skills, or the agent's workspace from a sandbox. Blocks.
+    pub(crate) fn open_for_reading(&self, cx: &ToolCx, path: &str) -> Result<(Beneath, String), Error> {
+        let workdir = &cx.workdir;
         let at_home = path.strip_prefix("~/").zip(self.policy.home.as_ref());
         let full = at_home.map_or_else(|| PathBuf::from(path), |(rest, home)| home.join(rest));
         let is_outside = full.is_absolute() && !full.starts_with(workdir);
-        let skills = self.policy.skills.iter().find(|folder| is_outside && full.starts_with(folder));
-        match (skills.and_then(|folder| Some((folder, folder.canonicalize().ok()?))), full.to_str()) {
+        let mut readable = self.policy.skills.iter().map(PathBuf::as_path).chain(cx.readable());
+        let found = readable.find(|folder| is_outside && full.starts_with(folder));
+        match (found.and_then(|folder| Some((folder, folder.canonicalize().ok()?))), full.to_str()) {
             (Some((folder, real)), Some(full)) => {
                 Ok((Beneath::open(folder, PathRules::of(&self.policy, &real, false))?, full.to_owned()))
             }

@@ -77,7 +77,8 @@ fn find(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolRe
     let path = arguments.path.as_deref().unwrap_or(".");
     // `as` saturates, so nonsense becomes the nearest limit.
     let limit = arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT));
-    let mut walk = Walk::new(&files.open(&cx.workdir)?, path, &cx.cancel)?;
+    let (beneath, inside) = files.open_for_reading(cx, path)?;
+    let mut walk = Walk::new(&beneath, &inside, &cx.cancel)?;
     let mut text = String::new();
     let mut count = 0;
     let (mut notices, mut details) = (Vec::new(), Map::new());

@@ -102,15 +102,15 @@ fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolRe
         limit: arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT)),
     };
     let path = arguments.path.as_deref().unwrap_or(".");
-    let beneath = files.open(&cx.workdir)?;
+    let (beneath, inside) = files.open_for_reading(cx, path)?;
     let mut answer = Answer::new(&search);
-    match Walk::new(&beneath, path, &cx.cancel) {
+    match Walk::new(&beneath, &inside, &cx.cancel) {
         Ok(walk) => {
             let filter = Filter::parse(arguments.glob.as_deref())?;
             Crew::new(&search, walk, &filter, &cx.cancel).search(path, &mut answer);
         }
         Err(Error::NotDirectory { .. }) => {
-            let file = beneath.file(path)?;
+            let file = beneath.file(&inside)?;
             let hits = Hunter::new(&search, &cx.cancel).hunt(file);
             if hits.is_binary {
                 return Err(Error::Binary { path: path.to_owned() });

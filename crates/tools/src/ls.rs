@@ -76,8 +76,8 @@ fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResu
     // `as` saturates, so nonsense becomes the nearest limit.
     let limit = arguments.limit.map_or(MAX_ENTRIES, |limit| (limit as usize).clamp(1, MAX_ENTRIES));
     let after = arguments.after.as_deref().map(|after| after.strip_suffix('/').unwrap_or(after));
-    let beneath = files.open(&cx.workdir)?;
-    let directory = beneath.directory(path)?;
+    let (beneath, inside) = files.open_for_reading(cx, path)?;
+    let directory = beneath.directory(&inside)?;
     let Listed { first, total } = Listed::of(&directory, limit, after, &cx.cancel)
         .map_err(|errno| beneath.explain(path, errno))?
         .ok_or(Error::Interrupted)?;

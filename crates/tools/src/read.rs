@@ -89,7 +89,7 @@ impl Tool for Read {
 
 fn read(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
-    let (beneath, inside) = files.open_for_reading(&cx.workdir, &path)?;
+    let (beneath, inside) = files.open_for_reading(cx, &path)?;
     let found = beneath.file(&inside);
     if arguments.optional && matches!(found, Err(Error::Missing { .. } | Error::MissingNear { .. })) {
         return Ok(ToolResult::text(format!("({path} does not exist)")));

@@ -68,6 +68,7 @@ impl Desk {
             session: AgentId::main().main_session(),
             call: CallId::parse("call").unwrap(),
             workdir: workdir.to_owned(),
+            sandbox: None,
             cancel: CancellationToken::new(),
             progress: Progress::silent(),
             slot: Lender::default(),

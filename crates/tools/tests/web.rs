@@ -82,6 +82,7 @@ fn context() -> ToolCx {
         session: AgentId::main().main_session(),
         call: CallId::parse("call").unwrap(),
         workdir: "/nowhere".into(),
+        sandbox: None,
         cancel: CancellationToken::new(),
         progress: Progress::silent(),
         slot: Lender::default(),

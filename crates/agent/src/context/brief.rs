@@ -19,6 +19,7 @@ use super::{
 use crate::{
     command::OWNER,
     profile::Profile,
+    sandboxing::WorkspaceAccess,
     tool::{Origin, Toolbox},
 };
 
@@ -28,6 +29,9 @@ pub(crate) struct Found {
     pages: Vec<Page>,
     identity: Identity,
     pub(crate) kit: Arc<Kit>,
+    /// Why the run must not happen: its workspace cannot be used, or a hook that guards the files of the prompt could not
+    /// answer.
+    pub(crate) refusal: Option<String>,
 }
 
 /// Reads what a run of a session needs to know. A run that may not open the workspace gets only the files that say how to
@@ -48,25 +52,36 @@ pub(crate) async fn gather(
         true if key.is_subagent() => Audience::Subagent,
         true => Audience::Main,
     };
-    let reading = tokio::task::spawn_blocking(move || reader.pages(&workspace, audience, &limits)).await;
-    let pages = reading.unwrap_or_else(|error| {
-        tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
-        Vec::new()
+    let own = profile.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        own.make_workspace()?;
+        Ok(reader.pages(&workspace, audience, &limits))
     });
-    let mut pages = offer(hooks, pages, (profile, key), (session, at)).await;
+    let pages = match reading.await {
+        Ok(Ok(pages)) => pages,
+        Ok(Err(refusal)) => return Found { kit, refusal: Some(refusal), ..Found::default() },
+        Err(error) => {
+            tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
+            Vec::new()
+        }
+    };
+    let mut pages = match offer(hooks, pages, (profile, key), (session, at)).await {
+        Ok(pages) => pages,
+        Err(refusal) => return Found { kit, refusal: Some(refusal), ..Found::default() },
+    };
     pages.retain(|page| audience.admits(&page.name));
-    Found { identity: Identity::of(&pages), pages, kit }
+    Found { identity: Identity::of(&pages), pages, kit, refusal: None }
 }
 
-/// Has listeners change the files that go into the prompt.
+/// Has listeners change the files that go into the prompt. An error if one that guards them could not answer.
 async fn offer(
     hooks: &Hooks,
     pages: Vec<Page>,
     (profile, key): (&Profile, &SessionKey),
     (session, at): (Option<&SessionId>, u64),
-) -> Vec<Page> {
+) -> Result<Vec<Page>, String> {
     if !hooks.is_heard("agent", "bootstrap") {
-        return pages;
+        return Ok(pages);
     }
     let files: Vec<_> = pages.iter().map(file_of).collect();
     let context =
@@ -80,9 +95,9 @@ async fn offer(
         messages: Vec::new(),
     };
     signal.set_files(&files);
-    let Some(wanted) = hooks.signal(signal).await.files() else {
+    let Some(wanted) = hooks.signal_guarded(signal).await?.files() else {
         tracing::warn!(%key, "a hook wanted files in the prompt that are none; they stay as they are");
-        return pages;
+        return Ok(pages);
     };
     let limits = &profile.setting.limits;
     let mut left = limits.total;
@@ -95,7 +110,7 @@ async fn offer(
         Ok(wanted) => wanted,
         Err(error) => {
             tracing::error!(%key, %error, "the files of hooks could not be checked; the run continues without them");
-            return pages;
+            return Ok(pages);
         }
     };
     let page = |file: BootstrapFile| match files.iter().position(|known| *known == file) {
@@ -108,7 +123,7 @@ async fn offer(
         left = left.saturating_sub(page.chars);
         had > 0
     };
-    wanted.into_iter().map(page).take_while(has_room).collect()
+    Ok(wanted.into_iter().map(page).take_while(has_room).collect())
 }
 
 /// Whether a file that a hook adds may go into the prompt: not if a running command may have made it.
@@ -187,6 +202,7 @@ impl Brief {
         tools: &[ToolSpec],
         (session, at): (&SessionId, u64),
     ) -> Report {
+        let profile = &self.profile;
         let about = About {
             source: Source::Estimate,
             at,
@@ -195,7 +211,8 @@ impl Brief {
             model: (&spec.provider, &spec.model),
             window: Some(spec.context_window),
             page_cap: self.profile.setting.limits.per_file,
-            sandbox: "off",
+            sandbox: profile.sandboxing.mode.name(),
+            confines_commands: profile.confines_commands,
         };
         let mut report = self.with_scene(spec, level, tools, |scene| Report::of(scene, &prompt::write(scene), &about));
         report.tools.left_out = self.left_out(spec);
@@ -247,7 +264,17 @@ impl Brief {
                 aliases: &setting.aliases,
                 workspace: &profile.workdir,
                 docs: setting.docs.as_deref(),
-                sandbox: None,
+                sandbox: profile.sandbox.as_ref().map(|sandbox| scene::Sandbox {
+                    dir: &profile.workdir,
+                    access: match sandbox.access {
+                        WorkspaceAccess::None => scene::Access::None,
+                        WorkspaceAccess::Ro => scene::Access::Read,
+                        WorkspaceAccess::Rw => scene::Access::Write,
+                    },
+                    mount: sandbox.readable(),
+                    browser: scene::Browser::None,
+                    elevated: None,
+                }),
                 owners: &[],
                 zone,
                 pages: &found.pages,

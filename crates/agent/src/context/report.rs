@@ -91,8 +91,10 @@ impl Tokens {
 pub(crate) struct Confined {
     /// The setting: `off`, `non-main` or `all`.
     pub(crate) mode: String,
-    /// Whether it holds here.
+    /// Whether commands run in a sandbox here: because of the mode, or because `tools.exec.sandbox` holds them everywhere.
     pub(crate) sandboxed: bool,
+    /// Whether the session is sandboxed by the mode, so that it works in a sandbox workspace.
+    pub(crate) workspace: bool,
 }
 
 /// How long a prompt is.
@@ -208,6 +210,8 @@ pub(crate) struct About<'a> {
     pub(crate) page_cap: usize,
     /// The sandbox's setting: `off`, `non-main` or `all`.
     pub(crate) sandbox: &'a str,
+    /// Whether commands are held by a sandbox in every session.
+    pub(crate) confines_commands: bool,
 }
 
 /// Why there is a report.
@@ -246,7 +250,11 @@ impl Report {
             model: about.model.1.to_owned(),
             workspace_dir: scene.stable.workspace.display().to_string(),
             bootstrap_max_chars: about.page_cap,
-            sandbox: Confined { mode: about.sandbox.to_owned(), sandboxed: scene.stable.sandbox.is_some() },
+            sandbox: Confined {
+                mode: about.sandbox.to_owned(),
+                sandboxed: scene.stable.sandbox.is_some() || about.confines_commands,
+                workspace: scene.stable.sandbox.is_some(),
+            },
             system_prompt: Sums {
                 chars,
                 project_context_chars,

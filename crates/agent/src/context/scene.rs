@@ -111,7 +111,6 @@ pub(crate) struct Sandbox<'a> {
 
 /// What tools in a sandbox may do with the agent's workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "there is no sandbox yet"))]
 pub(crate) enum Access {
     /// Nothing: they see a copy.
     None,
@@ -123,7 +122,7 @@ pub(crate) enum Access {
 
 /// The browsers that a sandboxed agent can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "there is no sandbox yet"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "there is no browser yet"))]
 pub(crate) enum Browser {
     /// None.
     None,

@@ -138,7 +138,8 @@ impl Hub {
     /// The way to the channel of a run that a restart found; `None` if it came from none.
     pub(super) fn line_of(&self, found: &Unfinished) -> Option<Arc<Line>> {
         let inbound = Inbound::from(found.accept.clone());
-        let profile = self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref());
+        let key = &found.row.key;
+        let profile = self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref());
         let style = Style::of(&profile, (&Origin::of(&inbound), &found.row.key));
         self.0.line(&inbound, style)
     }

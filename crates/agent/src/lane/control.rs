@@ -44,7 +44,7 @@ pub(crate) async fn report(
     (record, history): (&Record, &Conversation),
     (run, extra_prompt, origin): (&RunId, Option<&str>, &Origin),
 ) -> Report {
-    let profile = hub.setup.agents().of(key.agent()).working_in(origin.cwd.as_ref());
+    let profile = hub.setup.agents().of(key.agent()).in_session(key, origin.cwd.as_ref());
     let (mut record, at) = (record.clone(), hub.ambient.now_ms());
     let failover =
         answerer::choose(&profile, &mut record, Question { run, thinking: None, is_attended: true }, (at, None))

@@ -380,7 +380,7 @@ impl Lane {
 
     /// The agent of this session, in the working directory that the message asks for.
     fn profile_for(&self, inbound: &Inbound) -> Arc<Profile> {
-        self.hub.setup.agents().of(self.key.agent()).working_in(inbound.cwd.as_ref())
+        self.hub.setup.agents().of(self.key.agent()).in_session(&self.key, inbound.cwd.as_ref())
     }
 
     /// Ends a run that was stopped before it began; says whether it was one.

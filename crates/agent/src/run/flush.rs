@@ -15,6 +15,7 @@ use super::{RunError, RunScope, compact, tools, turn};
 use crate::{
     context::budget::{self, Said},
     lane::slots::Class,
+    sandboxing::WorkspaceAccess,
 };
 
 /// What a model is told that shall store notes.
@@ -46,6 +47,9 @@ impl RunScope {
         let is_due = self.profile.compaction.flush_at(window).is_some_and(|at| tokens >= at);
         // Elsewhere than in the workspace, notes would litter somebody's project.
         let is_home = self.profile.setting.workspace.as_deref() == Some(&*self.profile.workdir);
+        // Notes in a sandbox workspace would not be the agent's memory.
+        let is_home =
+            is_home && self.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
         let names = self.toolbox.names();
         let can_write = self.client_tools.is_empty() && WRITE.iter().any(|name| names.contains(*name));
         is_due && !self.is_flushed && self.class == Class::Main && is_home && can_write && self.trouble.is_none()

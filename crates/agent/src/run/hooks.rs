@@ -101,6 +101,9 @@ impl RunScope {
 
     /// Has hooks take part before the model is asked for the first time. `Some` if one of them answers instead.
     pub(super) async fn begin_with_hooks(&mut self) -> Result<Option<Last>, RunError> {
+        if let Some(why) = self.brief.found.refusal.take() {
+            return Err(RunError::Refused(why));
+        }
         let Some(own) = self.own_message() else { return Ok(None) };
         let (place, prompt) = (self.place.clone(), own.content.text());
         // One that went on after a restart has begun to answer.

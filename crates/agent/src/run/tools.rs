@@ -253,6 +253,7 @@ fn launch(
         session: scope.tape.key().clone(),
         call: call.call,
         workdir: scope.profile.workdir.clone(),
+        sandbox: scope.profile.sandbox.clone(),
         cancel: scope.cancel.child_token(),
         progress,
         slot: scope.slot.clone(),

@@ -149,6 +149,7 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
     let Some(profile) = agents.get(agent).cloned() else {
         return Err(Denial::invalid(format!("there is no agent \"{agent}\"")));
     };
+    let profile = profile.in_session(&key, None);
     let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
     let tools = profile.tools_for((&origin, &key), profile.spec());
     if !profile.toolbox.specs().iter().any(|spec| spec.name == name) {
@@ -198,6 +199,7 @@ impl Found {
             session: key,
             call,
             workdir: profile.workdir.clone(),
+            sandbox: profile.sandbox.clone(),
             cancel,
             progress: Progress::silent(),
             slot: Lender::default(),

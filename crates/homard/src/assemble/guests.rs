@@ -94,6 +94,16 @@ impl Guests {
         self.plugins.status()
     }
 
+    /// The plugins and hooks that fail all the time: the kind, the name, and how often.
+    pub(super) fn failing(&self) -> Vec<(&'static str, String, String)> {
+        let throwing = self.plugins.throwing().into_iter().map(|one| {
+            let why = format!("it throws errors that it does not catch: {one}");
+            ("plugin", one.name, why)
+        });
+        let hooks = self.hooks().failing().into_iter().map(|one| ("hook", one.name.clone(), one.to_string()));
+        throwing.chain(hooks).collect()
+    }
+
     /// What plugins add to the house, as far as it is known.
     pub(crate) fn extensions(&self) -> Extensions {
         self.plugins.extensions()

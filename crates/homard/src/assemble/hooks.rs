@@ -86,6 +86,7 @@ fn entry(said: &Said) -> Entry {
         enabled: said.enabled,
         env: said.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),
         config: said.more.clone().into_iter().collect(),
+        guard: said.guard.settings(),
         fault: said.fault.clone(),
     }
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use homard_agent::{
     Agents, Bounds, Profile, Setting,
     profile::{Choose, Identity, RetryTime},
+    sandboxing::Sandboxing,
     schedule::Schedule,
     secrets::Secrets,
     setting::{Machine, Pictures, Style},
@@ -22,6 +23,7 @@ use homard_audit::Audit;
 use homard_compact::Settings;
 use homard_config::Loaded;
 use homard_model::{Error, ErrorKind, Spec, roster::Roster};
+use homard_proto::AgentId;
 use homard_providers::Client;
 use homard_store::timeline::Shortened;
 use homard_tools::Background;
@@ -48,6 +50,7 @@ use crate::{
     config::{
         Config, Named, Text,
         agents::{Choice, Member, Style as Said},
+        sandbox::SessionToolsVisibility,
     },
     live::Live,
     logging::Masks,
@@ -216,17 +219,11 @@ impl Office {
             Some(true) => Starter::Nothing,
             Some(false) | None => Starter::Files,
         };
-        let is_there = match homard_workspace::make(&workspace, starter) {
-            Ok(made) => {
-                let told = made.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.what));
-                desk.troubles.extend(told);
-                true
-            }
-            Err(error) => {
-                desk.troubles.push(format!("agent {}: {error}", agent.id));
-                false
-            }
-        };
+        // One that cannot be made now is tried again by every run, which fails if it still cannot.
+        desk.troubles.extend(match homard_workspace::make(&workspace, starter) {
+            Ok(made) => made.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.what)),
+            Err(error) => Some(format!("agent {}: {error}", agent.id)),
+        });
         let library = Library::of(desk.loaded, &paths, agent, &workspace).with_reader(self.reader.clone());
         for problem in
             library.refresh().problems.iter().filter(|problem| problem.level == homard_skills::Level::Warning)
@@ -234,7 +231,7 @@ impl Office {
             tracing::warn!(path = %problem.path.display(), "problem in a skill: {}", problem.what);
         }
         let setting = Setting {
-            workspace: is_there.then(|| workspace.clone()),
+            workspace: Some(workspace.clone()),
             limits: limits(config),
             reader: self.reader.clone(),
             style: style(config),
@@ -266,6 +263,8 @@ impl Office {
             toolbox: desk.toolbox.clone(),
             rules: Some(tools::rules(config, agent)),
             workdir: workspace,
+            sandboxing: sandboxing(config, &paths, agent),
+            confines_commands: tools::policy(config, &paths).mode != homard_tools::sandbox::Mode::Full,
             setting,
             timeout: timeout(config),
             bounds: bounds(config),
@@ -463,7 +462,7 @@ pub(crate) fn workspace(config: &Config, paths: &Paths, agent: &Member<'_>) -> P
     let found = match (&agent.said.workspace, shared) {
         (Some(own), _) => place(own.as_str()),
         (None, Some(shared)) if agent.is_default => shared,
-        (None, Some(shared)) => shared.join(agent.id.as_str()),
+        (None, Some(shared)) => beside(&paths.state.join(shared), &agent.id),
         (None, None) if agent.is_default => paths.state.join("workspace"),
         (None, None) => paths.state.join(format!("workspace-{}", agent.id)),
     };
@@ -471,8 +470,38 @@ pub(crate) fn workspace(config: &Config, paths: &Paths, agent: &Member<'_>) -> P
     paths.state.join(found)
 }
 
+/// The workspace of another agent than the default one, beside that of the default agent. Earlier versions made it inside;
+/// one that is in use there stays until its owner moves it.
+fn beside(shared: &Path, agent: &AgentId) -> PathBuf {
+    let name = shared.file_name().unwrap_or_default().to_string_lossy();
+    let (new, nested) = (shared.with_file_name(format!("{name}-{agent}")), shared.join(agent.as_str()));
+    if is_workspace(&nested) && !is_workspace(&new) { nested } else { new }
+}
+
+/// Whether an agent has lived in a folder.
+fn is_workspace(folder: &Path) -> bool {
+    ["AGENTS.md", "SOUL.md", "IDENTITY.md", "MEMORY.md", "memory"].iter().any(|name| folder.join(name).exists())
+}
+
+/// Which sessions of an agent are sandboxed, and where they work.
+pub(crate) fn sandboxing(config: &Config, paths: &Paths, agent: &Member<'_>) -> Sandboxing {
+    let (own, all) = (&agent.said.sandbox, &config.agents.defaults.sandbox);
+    let root = own.workspace_root.as_ref().or(all.workspace_root.as_ref());
+    let root = root.map(|root| paths::expand(Path::new(root.as_str()), paths::home().as_deref()));
+    let visibility = own.session_tools_visibility.or(all.session_tools_visibility);
+    Sandboxing {
+        mode: own.mode.or(all.mode).map(|word| word.0).unwrap_or_default(),
+        scope: own.scope().or(all.scope()).unwrap_or_default(),
+        access: own.workspace_access.or(all.workspace_access).map(|word| word.0).unwrap_or_default(),
+        root: paths.state.join(root.unwrap_or_else(|| PathBuf::from("sandboxes"))),
+        sees_all_sessions: visibility.is_some_and(|word| word.0 == SessionToolsVisibility::All),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use homard_agent::sandboxing::{SandboxMode, SandboxScope, WorkspaceAccess};
+
     use super::*;
 
     fn workspaces(text: &str) -> Vec<(String, PathBuf)> {
@@ -495,9 +524,44 @@ mod tests {
         );
         assert_eq!(
             workspaces("{agents: {defaults: {workspace: '/w'}, list: [{id: 'a'}, {id: 'b'}]}}"),
-            expected(&[("a", "/w"), ("b", "/w/b")])
+            expected(&[("a", "/w"), ("b", "/w-b")])
         );
         assert_eq!(workspaces("{agents: {defaults: {workspace: 'w'}}}"), expected(&[("main", "/nowhere/w")]));
+    }
+
+    #[test]
+    fn a_workspace_inside_another_that_is_in_use_stays_until_it_is_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("ws");
+        let of = |id: &str| beside(&shared, &AgentId::normalize(id));
+        // A folder that happens to have the agent's name is none.
+        std::fs::create_dir_all(shared.join("third")).unwrap();
+        assert_eq!(of("third"), folder.path().join("ws-third"));
+        std::fs::write(shared.join("third/AGENTS.md"), "").unwrap();
+        assert_eq!(of("third"), shared.join("third"));
+        std::fs::rename(shared.join("third"), folder.path().join("ws-third")).unwrap();
+        assert_eq!(of("third"), folder.path().join("ws-third"));
+    }
+
+    #[test]
+    fn an_agent_says_itself_how_it_is_sandboxed_or_the_defaults_do() {
+        let text = "{agents: {defaults: {sandbox: {mode: 'non-main', workspaceRoot: '/boxes'}}, list: [{id: 'a'},
+            {id: 'b', sandbox: {mode: 'all', perSession: true, workspaceAccess: 'ro', workspaceRoot: 'own'}}]}}";
+        let config = Config::parse(text).unwrap();
+        let paths = Paths { config: "/s/homard.json".into(), state: "/s".into() };
+        let all: Vec<_> = config.agents.members().iter().map(|agent| sandboxing(&config, &paths, agent)).collect();
+        let first = Sandboxing { mode: SandboxMode::NonMain, root: "/boxes".into(), ..Sandboxing::default() };
+        let second = Sandboxing {
+            mode: SandboxMode::All,
+            scope: SandboxScope::Session,
+            access: WorkspaceAccess::Ro,
+            root: "/s/own".into(),
+            sees_all_sessions: false,
+        };
+        assert_eq!(all, [first, second]);
+        let none = Config::parse("{}").unwrap();
+        let usual = sandboxing(&none, &paths, &none.agents.members()[0]);
+        assert_eq!(usual, Sandboxing { root: "/s/sandboxes".into(), ..Sandboxing::default() });
     }
 
     #[test]

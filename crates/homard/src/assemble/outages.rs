@@ -1,5 +1,5 @@
-//! Reports what does not work now: models, channels, the config file, held runs. Nothing is probed for it: it is what the
-//! last requests, connections and the recovery have shown.
+//! Reports what does not work now: models, channels, the config file, plugins, hooks, held runs. Nothing is probed for it: it is
+//! what the last requests, connections and the recovery have shown.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use crate::{live::Live, paths::Paths};
 /// What of a house is down, whenever somebody wants to know.
 pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
     let (hub, channels, live) = (house.hub.clone(), house.office.channels.clone(), live.clone());
+    let plugins = house.office.guests.clone();
     let file = paths.config.display().to_string();
     Arc::new(move || {
         let now = hub.ambient().now_ms();
@@ -28,6 +29,12 @@ pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
             );
             Outage { part: "run", id: run.to_string(), why }
         });
-        config.into_iter().chain(held).chain(model).chain(channels.down().into_iter().map(channel)).collect()
+        config
+            .into_iter()
+            .chain(held)
+            .chain(model)
+            .chain(channels.down().into_iter().map(channel))
+            .chain(plugins.failing().into_iter().map(|(part, id, why)| Outage { part, id, why }))
+            .collect()
     })
 }

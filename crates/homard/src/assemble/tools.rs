@@ -13,6 +13,7 @@ use homard_agent::{
     access::ToolRules,
     courier::Courier,
     policy::Policy,
+    sandboxing::SandboxMode,
     schedule::Schedule,
     task,
     tool::{Tool, Toolbox},
@@ -177,8 +178,12 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
     let places = |list: &[Text]| -> Vec<PathBuf> {
         list.iter().map(|place| paths::expand(Path::new(place.as_str()), home.as_deref())).collect()
     };
-    let workspaces: Vec<PathBuf> =
-        config.agents.members().iter().map(|agent| office::workspace(config, paths, agent)).collect();
+    let members = config.agents.members();
+    let workspaces: Vec<PathBuf> = members.iter().map(|agent| office::workspace(config, paths, agent)).collect();
+    let sandboxes = members.iter().map(|agent| office::sandboxing(config, paths, agent));
+    let sandboxes =
+        sandboxes.filter(|sandboxing| sandboxing.mode != SandboxMode::Off).map(|sandboxing| sandboxing.root);
+    let sandboxes: BTreeSet<PathBuf> = sandboxes.collect();
     let roots = workspaces.iter().map(|workspace| super::skills::roots(config, paths, workspace));
     let folders =
         roots.flat_map(|roots| roots.folders().into_iter().map(|(_, folder)| folder.to_owned()).collect::<Vec<_>>());
@@ -192,7 +197,7 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         network: said.network.unwrap_or(false),
         state_dir: Some(paths.state.clone()),
         skills: folders.collect::<BTreeSet<_>>().into_iter().collect(),
-        workspaces,
+        workspaces: workspaces.into_iter().chain(sandboxes).collect(),
         extra_read: places(&said.extra_read),
         extra_write: places(&said.extra_write),
         masked: places(&said.masked).into_iter().chain([paths.config.clone()]).chain(config.files.clone()).collect(),
@@ -332,6 +337,18 @@ fn tell(hub: Arc<OnceLock<Hub>>) -> homard_tools::OnExit {
     })
 }
 
+/// The lists of sandboxed sessions: those of the agent, else those of all.
+fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> Policy {
+    let list = |own: &Option<Vec<String>>, all: &Option<Vec<String>>| own.clone().or_else(|| all.clone());
+    tools::Policy {
+        profile: own.profile.or(all.profile),
+        allow: list(&own.allow, &all.allow),
+        also_allow: list(&own.also_allow, &all.also_allow),
+        deny: list(&own.deny, &all.deny),
+    }
+    .meant()
+}
+
 /// Who may use which tools of an agent. Where no command may run, there is nothing to run them with.
 pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
     let by = |said: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, Policy> {
@@ -344,6 +361,7 @@ pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
         agent: own.meant(),
         agent_by_provider: by(&own.by_provider),
         non_owner_allow: own.non_owner_allow.clone(),
+        sandbox: sandbox_policy(&all.sandbox.tools, &own.sandbox.tools),
         subagent: all.subagents.tools.meant(),
         max_depth: u32::try_from(config.agents.defaults.subagents.max_spawn_depth.unwrap_or(1)).unwrap_or(u32::MAX),
     };

@@ -15,6 +15,7 @@ mod plugins;
 mod sandbox;
 mod sessions;
 mod walk;
+mod workspaces;
 
 use anyhow::Result;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
@@ -73,7 +74,7 @@ enum Check {
 }
 
 /// All checks, in the order in which they are told.
-const CHECKS: [(&str, Check); 12] = [
+const CHECKS: [(&str, Check); 13] = [
     ("config", Check::Look(config::look)),
     ("permissions", Check::Look(permissions::look)),
     ("disk", Check::Look(disk::look)),
@@ -83,6 +84,7 @@ const CHECKS: [(&str, Check); 12] = [
     ("audit", Check::Ask(|scene| audit::look(scene).boxed_local())),
     ("models", Check::Look(models::look)),
     ("channels", Check::Look(channels::look)),
+    ("workspaces", Check::Look(workspaces::look)),
     ("sandbox", Check::Look(sandbox::look)),
     ("gateway", Check::Ask(|scene| gateway::look(scene).boxed_local())),
     ("plugins", Check::Ask(|scene| plugins::look(scene).boxed_local())),

@@ -5,10 +5,12 @@
 //! interrupted is repeated.
 
 mod copy;
+mod cron;
 mod defaults;
 mod plan;
 mod report;
 mod settings;
+mod skills;
 mod source;
 mod transcripts;
 
@@ -41,7 +43,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum From {
-    /// Take over config, sessions, transcripts and auth profiles of OpenClaw 2026.2; nothing there is changed
+    /// Take over config, sessions, transcripts, auth profiles, skills and cron jobs of OpenClaw 2026.2; nothing there is changed
     #[command(after_help = "Examples:
   homard import openclaw --dry-run      say what would be done
   homard import openclaw                from ~/.openclaw
@@ -56,7 +58,7 @@ struct Flags {
     /// Say what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Replace a config and auth profiles that are already here; the old config is kept beside the new one
+    /// Replace a config, auth profiles, skills and cron jobs that are already here; the old config is kept beside the new one
     #[arg(long)]
     force: bool,
     /// Write OpenClaw's defaults into the config where Homard has others

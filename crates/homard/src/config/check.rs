@@ -24,7 +24,7 @@ use super::{
     },
 };
 use crate::{
-    assemble::office::workspace,
+    assemble::office::{sandboxing, workspace},
     paths::{self, Paths},
 };
 
@@ -55,7 +55,8 @@ impl Sections for Config {
         let workspaces = members.iter().map(|agent| workspace(self, &paths, agent));
         let written = self.tools.exec.sandbox.extra_write.iter();
         let written = written.map(|place| paths::expand(place.as_str().as_ref(), paths::home().as_deref()));
-        workspaces.chain(written).chain([paths.state.join("workspace")]).collect()
+        let boxes = members.iter().map(|agent| sandboxing(self, &paths, agent).root);
+        workspaces.chain(boxes).chain(written).chain([paths.state.join("workspace")]).collect()
     }
 
     fn cross_check(&self) -> Findings {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[test]
-fn a_workspace_that_is_a_file_is_told_and_the_gateway_answers() {
+fn a_workspace_that_is_a_file_is_told_and_an_error_of_every_run() {
     let home = Home::new();
     let file = home.work().join("notes");
     fs::write(&file, "mine").unwrap();
@@ -32,13 +32,18 @@ fn a_workspace_that_is_a_file_is_told_and_the_gateway_answers() {
         path = file.display()
     );
     assert_eq!(health["notice"], json!(told));
+    // Acceptance D14: a run without its workspace would be another agent.
     let said = gateway.run(&["agent", "-m", "help"]);
-    assert!(said.code == Some(0) && said.stdout.starts_with("I am Homard's built-in demo model."), "{said:?}");
-    let tool = gateway.run(&["agent", "-m", "Run `pwd`"]);
-    assert_eq!(tool.stdout, format!("That did not work: {}: Not a directory (os error 20)\n", file.display()));
+    let told = format!("the workspace {} of agent main cannot be used", file.display());
+    assert!(said.code == Some(1) && said.stderr.contains(&told), "{said:?}");
     let context = gateway.run(&["agent", "-m", "/context json"]).json();
     assert_eq!(context["injectedWorkspaceFiles"], json!([]));
-    assert_eq!(fs::read_to_string(file).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    // The obstacle gone, the next run makes the folder.
+    fs::remove_file(&file).unwrap();
+    let said = gateway.run(&["agent", "-m", "help"]);
+    assert!(said.code == Some(0) && said.stdout.starts_with("I am Homard's built-in demo model."), "{said:?}");
+    assert!(file.is_dir());
 }
 
 #[test]

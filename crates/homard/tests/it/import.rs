@@ -92,6 +92,11 @@ fn counts(document: &Value) -> [&Value; 4] {
     ["config", "sessions", "transcripts", "authProfiles"].map(|name| &document[name])
 }
 
+/// The counts of skills and cron jobs.
+fn extras(document: &Value) -> [&Value; 2] {
+    ["skills", "cronJobs"].map(|name| &document[name])
+}
+
 fn import(home: &Home, from: &Openclaw, flags: &[&str]) -> Value {
     let said = home.run(&[&["import", "openclaw", from.path(), "--json"], flags].concat());
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -270,14 +275,18 @@ config         1    0        0     0     0
 sessions       3    0        0     0     0
 transcripts    4    0        0     0     0
 auth profiles  1    0        0     0     0
+skills         2    0        0     0     0
+cron jobs      2    0        0     0     0
 ",
         from.path(),
         home.state().display()
     );
     assert!(said.stdout.starts_with(&expected), "{}", said.stdout);
     let left = "Not imported:
-- workspace: an agent's files stay where they are; agents.defaults.workspace says where that is
-- skills: skills are not imported; they work here: copy the folder skills into the state directory
+- workspace: an agent's files stay where they are, but for skills, which are copied; agents.defaults.workspace says where \
+they are
+
+As long as OpenClaw's gateway runs, too, its jobs run twice; stop it, or: openclaw cron disable ID
 ";
     assert!(said.stdout.ends_with(left), "{}", said.stdout);
 }
@@ -442,4 +451,63 @@ fn rules_of_commands_that_cannot_be_read_are_told_and_left() {
     let told = report["warnings"][0].as_str().unwrap();
     assert!(told.starts_with(&format!("{}: not imported: ", file.display())), "{told}");
     assert!(!home.state().join("exec-approvals.json").exists());
+}
+
+#[test]
+fn skills_and_jobs_come_along_once() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let script = from.0.path().join("skills/notes/scripts/add.sh");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(extras(&import(&home, &from, &["--dry-run"])), [&fates(2, 0, 0, 0, 0), &fates(2, 0, 0, 0, 0)]);
+    assert!(!home.state().join("skills").exists() && !home.state().join("cron").exists());
+    assert_eq!(extras(&import(&home, &from, &[])), [&fates(2, 0, 0, 0, 0), &fates(2, 0, 0, 0, 0)]);
+    let (there, here) = (files(from.0.path()), files(&home.state()));
+    assert_eq!(here[Path::new("skills/notes/scripts/add.sh")].0, 0o700, "a program stays one");
+    for name in ["skills/notes/SKILL.md", "workspace/skills/tide/SKILL.md", "cron/runs/daily.jsonl"] {
+        assert_eq!(here.get(Path::new(name)), Some(&(0o600, there[Path::new(name)].1.clone())), "{name}");
+    }
+    let jobs = |files: &BTreeMap<PathBuf, (u32, Vec<u8>)>| -> Value {
+        serde_json::from_slice::<Value>(&files[Path::new("cron/jobs.json")].1).unwrap()["jobs"].clone()
+    };
+    assert_eq!(jobs(&here), jobs(&there));
+    let listed = home.run(&["skills", "list", "--json"]).json().to_string();
+    assert!(listed.contains("\"notes\"") && listed.contains("\"tide\""), "{listed}");
+    // Again, nothing is news.
+    let again = import(&home, &from, &[]);
+    assert_eq!((extras(&again), &again["warnings"][0]), ([&fates(0, 0, 2, 0, 0), &fates(0, 0, 2, 0, 0)], &Value::Null));
+}
+
+#[test]
+fn what_of_skills_and_jobs_cannot_be_used_or_is_another_here_is_named() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    import(&home, &from, &[]);
+    let root = from.0.path();
+    fs::write(root.join("skills/notes/SKILL.md"), "---\nname: notes\ndescription: Another.\n---\n").unwrap();
+    fs::create_dir_all(root.join("skills/empty")).unwrap();
+    let path = root.join("cron/jobs.json");
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut job = file["jobs"][0].clone();
+    (job["id"], job["name"], job["delivery"]["channel"]) = (json!("chat"), json!("Chat"), json!("whatsapp"));
+    file["jobs"][1]["name"] = json!("Renamed");
+    file["jobs"].as_array_mut().unwrap().extend([job, json!({"id": "odd", "name": "Odd"})]);
+    fs::write(&path, file.to_string()).unwrap();
+    let report = import(&home, &from, &[]);
+    assert_eq!(extras(&report), [&fates(0, 0, 1, 1, 1), &fates(1, 0, 1, 1, 1)]);
+    let warnings = report["warnings"].to_string();
+    for part in [
+        "skill empty: not imported: it has no SKILL.md",
+        "skill notes: is here and is another; replace it with --force",
+        "job Chat: is imported switched off: its answers go to the channel whatsapp, which is not supported",
+        "job Odd: not imported: ",
+    ] {
+        assert!(warnings.contains(part), "{part}: {warnings}");
+    }
+    let here = || -> Value { serde_json::from_slice(&fs::read(home.state().join("cron/jobs.json")).unwrap()).unwrap() };
+    assert_eq!(
+        (&here()["jobs"][1]["name"], &here()["jobs"][2]["enabled"]),
+        (&json!("Water the plants"), &json!(false))
+    );
+    let forced = import(&home, &from, &["--force"]);
+    assert_eq!(extras(&forced), [&fates(0, 1, 1, 0, 1), &fates(0, 1, 2, 0, 1)]);
+    assert_eq!(here()["jobs"][1]["name"], "Renamed");
 }

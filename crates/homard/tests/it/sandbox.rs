@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::home::Home;
+use crate::home::{Home, skip};
 
 #[test]
 fn what_holds_commands_is_explained() {
@@ -41,4 +41,50 @@ fn a_gateway_says_at_its_start_what_holds_commands_and_takes_aside_what_nobody_w
     let line = said.lines().find(|line| line.starts_with("exec")).unwrap();
     assert!(line.contains("homard sandbox explain"), "{line}");
     assert!(!workspace.join(".mcp.json").exists() && !home.state().join("sandbox/one").exists());
+}
+
+#[test]
+fn a_sandboxed_session_works_apart_from_the_agents_workspace() {
+    let home = Home::new();
+    if home.run(&["sandbox", "explain", "--json"]).json()["tier"] == "C" {
+        return skip("sandboxed sessions", "nothing holds commands on this machine");
+    }
+    let (workspace, boxes) = (home.work().join("ws"), home.work().join("boxes"));
+    fs::create_dir_all(&workspace).unwrap();
+    fs::write(workspace.join("plan.txt"), "the plan").unwrap();
+    fs::write(workspace.join("SOUL.md"), "Be brief.").unwrap();
+    let configure = |access: &str| {
+        let sandbox = json!({"mode": "all", "workspaceAccess": access, "workspaceRoot": boxes});
+        home.configure(&json!({"agents": {"defaults": {"workspace": workspace, "sandbox": sandbox}}}).to_string());
+    };
+    let read = format!("Run `cat {}/plan.txt`", workspace.display());
+    configure("none");
+    let gateway = home.gateway();
+    gateway.run(&["agent", "-m", "Run `touch made; pwd`"]);
+    let made: Vec<_> = fs::read_dir(&boxes).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(made.len() == 1 && made[0].join("made").exists() && !workspace.join("made").exists(), "{made:?}");
+    assert_eq!(fs::read_to_string(made[0].join("SOUL.md")).unwrap(), "Be brief.", "it begins with the agent's files");
+    let said = gateway.run(&["agent", "-m", &read]);
+    assert!(!said.stdout.contains("the plan"), "{said:?}");
+    let context = gateway.run(&["agent", "-m", "/context json"]).json();
+    assert_eq!(context["sandbox"], json!({"mode": "all", "sandboxed": true, "workspace": true}));
+    assert_eq!(context["workspaceDir"], json!(made[0]));
+    gateway.process.signal(Signal::TERM);
+    gateway.end();
+
+    configure("ro");
+    let gateway = home.gateway();
+    let said = gateway.run(&["agent", "-m", &read]);
+    assert!(said.stdout.contains("the plan"), "{said:?}");
+    gateway.run(&["agent", "-m", &format!("Run `touch {}/changed`", workspace.display())]);
+    assert!(!workspace.join("changed").exists());
+    gateway.process.signal(Signal::TERM);
+    gateway.end();
+
+    configure("rw");
+    let gateway = home.gateway();
+    gateway.run(&["agent", "-m", "Run `touch changed`"]);
+    assert!(workspace.join("changed").exists());
+    gateway.process.signal(Signal::TERM);
+    gateway.end();
 }

@@ -193,3 +193,59 @@ async fn listeners_of_a_kind_come_before_those_of_one_action_and_a_broken_one_ch
     assert_eq!(after.files(), Some(vec![file("USER.md")]));
     assert!(all.is_heard("agent", "bootstrap") && !all.is_heard("command", "new"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_fails_all_the_time_is_named_until_it_has_been_well_for_a_minute() {
+    let throws = |name| scripted(name, before_call(), |_| Err(HookError::Failed("boom".to_owned())));
+    let all = Hooks::new(
+        vec![Arc::new(throws("throws")), Arc::new(scripted("fine", before_call(), |_| Ok(Answer::nothing())))],
+        vec![Arc::new(Takes(vec!["agent".to_owned()], "fails"))],
+    );
+    for _ in 0..20 {
+        all.ask(call(json!({})), &Context::default()).await;
+        tokio::time::advance(Duration::from_millis(500)).await;
+    }
+    let failing = all.failing();
+    assert_eq!(failing.iter().map(|one| (one.name.as_str(), one.count)).collect::<Vec<_>>(), [("throws", 20)]);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(all.failing().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_is_a_guard_refuses_what_it_cannot_answer() {
+    struct Guards;
+    #[async_trait]
+    impl Listener for Guards {
+        fn name(&self) -> &str {
+            "keeper"
+        }
+
+        fn events(&self) -> &[String] {
+            static EVENTS: std::sync::LazyLock<[String; 1]> = std::sync::LazyLock::new(|| ["agent".to_owned()]);
+            &*EVENTS
+        }
+
+        fn is_guard(&self, event: &str) -> bool {
+            event == crate::GUARDED
+        }
+
+        async fn hear(&self, _: &Signal) -> Result<Heard, HookError> {
+            std::future::pending().await
+        }
+    }
+    let signal = |action: &str| Signal {
+        kind: "agent".to_owned(),
+        action: action.to_owned(),
+        session_key: "agent:main:main".to_owned(),
+        context: Map::new(),
+        timestamp: 0,
+        messages: Vec::new(),
+    };
+    let all = Hooks::new(Vec::new(), vec![Arc::new(Guards)]);
+    assert!(all.signal_guarded(signal("other")).await.is_ok());
+    // Also when it hung so often that it is not asked any more.
+    for why in ["no answer within 5000 ms", "no answer within 5000 ms", "it failed too often of late"] {
+        let refused = all.signal_guarded(signal("bootstrap")).await.unwrap_err();
+        assert_eq!(refused, format!("the guard keeper could not answer: {why}"));
+    }
+}

@@ -6,6 +6,7 @@ use homard_skills::{Host, Missing, Needs, missing};
 use serde_json::{Map, Value};
 
 use super::hook_md::{Hook, Source};
+use crate::settings::Guard;
 
 /// A path of the config that counts as set where the config is silent: there always is a workspace.
 const WORKSPACE: &str = "workspace.dir";
@@ -28,6 +29,8 @@ pub struct Entry {
     pub env: BTreeMap<String, String>,
     /// Its own settings.
     pub config: Map<String, Value>,
+    /// Whether it is a guard.
+    pub guard: Guard,
     /// Why what the entry gives cannot be given, if so: it refers to a variable that is not set.
     pub fault: Option<String>,
 }

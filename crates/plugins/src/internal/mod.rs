@@ -12,25 +12,28 @@ mod judge;
 
 pub mod bundled;
 mod exec;
+pub(crate) mod guard;
 mod scripts;
 
 mod install;
 mod status;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use homard_hooks::{DEADLINE, Listener};
 use homard_skills::{Host, Level, Missing, Problem, Requires};
 
 pub use bundled::{Ask, House, WriteFile};
 pub use discover::{Found, Roots, discover};
+pub use guard::guard_problem;
 pub use hook_md::{Handler, Hook, Source};
 pub use install::{InstallError, Installed, Replace, fingerprint, install, look};
 pub use judge::{Entry, Off, Rules, Verdict, judge};
-pub use scripts::{Script, Scripts};
+pub use scripts::{LoadedScript, Script, Scripts};
 pub use status::report;
 
 use exec::Program;
+use guard::{AbsentHook, GuardListener};
 use scripts::ScriptListener;
 
 /// How long a script may take: Node may have to be started first.
@@ -61,6 +64,7 @@ pub fn listeners(
 ) -> (Vec<Arc<dyn Listener>>, Vec<Problem>) {
     let Found { hooks, mut problems } = discover(&settings.roots);
     let mut listeners: Vec<Arc<dyn Listener>> = Vec::new();
+    let mut absent: BTreeSet<&String> = guard::wanted(&settings.rules).collect();
     for hook in hooks {
         let verdict = judge(&hook, &settings.host, &settings.rules);
         let warning = |what: String| Problem { path: hook.file.clone(), what, level: Level::Warning };
@@ -73,9 +77,11 @@ pub fn listeners(
             continue;
         }
         let entry = settings.rules.entries.get(&hook.key).cloned().unwrap_or_default();
-        match &hook.handler {
-            Handler::Bundled(bundled) => listeners.push(bundled.listener(settings, &entry, house)),
-            Handler::Program(path) => listeners.push(Arc::new(Program::new(&hook, path, &entry, &settings.host))),
+        problems.extend(guard_problem(&hook, &settings.rules));
+        let guard = entry.guard.clone();
+        let listener: Arc<dyn Listener> = match &hook.handler {
+            Handler::Bundled(bundled) => bundled.listener(settings, &entry, house),
+            Handler::Program(path) => Arc::new(Program::new(&hook, path, &entry, &settings.host)),
             Handler::Script { path, export } => match scripts {
                 Some(scripts) => {
                     let script = Script {
@@ -86,14 +92,19 @@ pub fn listeners(
                         env: entry.env,
                     };
                     let deadline = hook.deadline.unwrap_or(SCRIPT_DEADLINE);
-                    listeners.push(Arc::new(ScriptListener::new(script, scripts.clone(), deadline)));
+                    Arc::new(ScriptListener::new(script, scripts.clone(), deadline))
                 }
-                None => problems.push(warning(
-                    "is a hook that is on, and nobody here can run its script; it needs Node 22 or newer".to_owned(),
-                )),
+                None => {
+                    let what = "is a hook that is on, and nobody here can run its script; it needs Node 22 or newer";
+                    problems.push(warning(what.to_owned()));
+                    continue;
+                }
             },
-        }
+        };
+        absent.remove(&hook.key);
+        listeners.push(if guard.is_set() { Arc::new(GuardListener { hook: listener, guard }) } else { listener });
     }
+    listeners.extend(absent.into_iter().map(|key| Arc::new(AbsentHook::new(key)) as Arc<dyn Listener>));
     (listeners, problems)
 }
 

@@ -7,6 +7,7 @@ use homard_hooks::{Heard, HookError, Hooks, Signal};
 use serde_json::json;
 
 use super::*;
+use crate::settings::Guard;
 
 /// As the recorded probe says it.
 const PROBE: &str = "---\nname: probe-hook\ndescription: \"Logs internal hook events\"\nmetadata: { \"openclaw\": { \"emoji\": \"🧪\", \"events\": [\"command\", \"session\", \"agent\", \"gateway\", \"message\"], \"always\": true } }\n---\n\n# Probe hook\n";
@@ -16,13 +17,16 @@ struct Node;
 
 #[async_trait]
 impl Scripts for Node {
-    async fn load(&self, scripts: &[Script]) -> Result<Vec<Result<String, String>>, HookError> {
-        Ok(scripts.iter().map(|script| Ok(format!("{}#{}", script.path.display(), script.export))).collect())
+    async fn load(&self, scripts: &[Script], _: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
+        let loaded = |script: &Script| {
+            let name = script.path.file_name().unwrap_or_default().display().to_string();
+            Ok(LoadedScript { start: 1, name: format!("{name}#{}", script.export), reference: json!(1) })
+        };
+        Ok(scripts.iter().map(loaded).collect())
     }
 
-    async fn emit(&self, handler: &str, _signal: &Signal) -> Result<Heard, HookError> {
-        let name = Path::new(handler).file_name().unwrap_or_default().display().to_string();
-        Ok(Heard { messages: vec![name], bootstrap_files: None })
+    async fn emit(&self, script: &LoadedScript, _: &Signal, _: Duration) -> Result<Option<Heard>, HookError> {
+        Ok(Some(Heard { messages: vec![script.name.clone()], bootstrap_files: None }))
     }
 }
 
@@ -95,4 +99,33 @@ fn nobody_listens_until_somebody_says_so() {
     let settings = Settings { rules: Rules::default(), ..house(top.path()) };
     let (heard, problems) = listeners(&settings, None, &House::default());
     assert_eq!((names(&heard), problems), (Vec::new(), Vec::new()));
+}
+
+#[tokio::test]
+async fn a_hook_that_is_a_guard_and_cannot_take_part_refuses_what_it_guards() {
+    let top = tempfile::tempdir().unwrap();
+    let mut settings = house(top.path());
+    let guard = |enabled| Entry { enabled: Some(enabled), guard: Guard::All(true), ..Entry::default() };
+    let entries = [("probe-hook", guard(true)), ("gone", guard(true)), ("off", guard(false)), ("sea", guard(true))];
+    settings.rules.entries = entries.map(|(key, entry)| (key.to_owned(), entry)).into();
+    let node: Arc<dyn Scripts> = Arc::new(Node);
+    let (heard, _) = listeners(&settings, Some(&node), &House::default());
+    let guards: Vec<&str> = heard.iter().filter(|one| one.is_guard("agent:bootstrap")).map(|one| one.name()).collect();
+    assert_eq!(guards, ["probe-hook", "gone", "sea"]);
+    let signal = Signal {
+        kind: "agent".to_owned(),
+        action: "bootstrap".to_owned(),
+        session_key: "agent:main:main".to_owned(),
+        context: serde_json::Map::new(),
+        timestamp: 0,
+        messages: Vec::new(),
+    };
+    let refused = Hooks::new(Vec::new(), heard).signal_guarded(signal).await.unwrap_err();
+    assert!(refused.starts_with("the guard gone could not answer: the hook gone is declared a guard"), "{refused}");
+    assert!(refused.ends_with("homard hooks disable gone"), "{refused}");
+
+    settings.rules.entries = [("session-memory".to_owned(), guard(true))].into();
+    let (_, problems) = listeners(&settings, Some(&node), &House::default());
+    let told = "hooks.internal.entries.session-memory.guard has no effect: the hook does not listen to agent:bootstrap";
+    assert!(problems.iter().any(|problem| problem.what == told), "{problems:?}");
 }

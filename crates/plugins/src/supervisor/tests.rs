@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::*;
-use crate::{host::Deaf, process::environment, rpc};
+use crate::{door::Uncaught, host::Deaf, process::environment, rpc};
 
 /// A plugin in shell: what it does when it is asked `go`, and before it is asked anything.
 struct Shell {
@@ -31,7 +31,13 @@ done
 #[async_trait]
 impl Launch for Shell {
     fn behind(&self) -> Behind {
-        Behind { name: "shell".to_owned(), is_shared: false, asks: Some(Vec::new()), host: Arc::new(Deaf) }
+        Behind {
+            name: "shell".to_owned(),
+            is_shared: false,
+            asks: Some(Vec::new()),
+            host: Arc::new(Deaf),
+            uncaught: Uncaught::default(),
+        }
     }
 
     async fn recipe(&self) -> Result<Recipe, String> {
@@ -65,10 +71,14 @@ fn quick() -> Timing {
 }
 
 fn house(before: &'static str, go: &'static str) -> House {
+    house_with(quick(), before, go)
+}
+
+fn house_with(timing: Timing, before: &'static str, go: &'static str) -> House {
     let folder = tempfile::tempdir().unwrap();
     let launch = Shell { before, go, dir: folder.path().to_owned() };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let worker = Worker::new(Box::new(launch), quick(), stop.clone(), &tasks);
+    let worker = Worker::new(Box::new(launch), timing, stop.clone(), &tasks);
     House { worker, stop, tasks, folder }
 }
 
@@ -313,5 +323,42 @@ async fn a_service_is_started_again_with_its_process() {
     house.is(is_other(begun)).await;
     assert_eq!(fs::read_to_string(&log).unwrap(), line.repeat(2));
     house.worker.finish(&service).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn who_asks_while_the_process_is_started_again_waits_for_it() {
+    let waits = Duration::from_millis(200);
+    let house = house_with(Timing { backoff: waits, longest_backoff: waits, ..quick() }, "", "");
+    house.ask("warm", LONG).await.unwrap();
+    kill_process(house.pid().await, Signal::KILL).unwrap();
+    house.is(is_down).await;
+    // Acceptance D9: what is asked now is not lost.
+    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
+    // One that has less time than the wait takes hears it at once, and its plugin is not blamed.
+    kill_process(house.pid().await, Signal::KILL).unwrap();
+    house.is(is_down).await;
+    for _ in 0..4 {
+        let refused = house.ask("more", Duration::from_millis(1)).await.unwrap_err();
+        assert!(matches!(&refused, Error::Gone(why) if why.contains("started again in")), "{refused}");
+    }
+    assert_eq!(house.worker.rest("shell"), None);
+    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_question_that_a_dead_process_could_not_read_is_asked_of_the_next_one() {
+    let house = house("", "");
+    house.ask("warm", LONG).await.unwrap();
+    for _ in 0..20 {
+        let pid = house.pid().await;
+        kill_process(pid, Signal::KILL).unwrap();
+        // It is dead, and the worker may not know it yet.
+        while is_alive(pid) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
+    }
     house.close().await;
 }

@@ -113,7 +113,7 @@ async fn a_guard_stands_whatever_becomes_of_its_folder_until_it_is_switched_off(
         spoil(&house, how);
         let plugins = house.open();
         let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
-        let why = "the guard tidy could not answer: the plugin tidy was installed as a guard of before_tool_call and does \
+        let why = "the guard tidy could not answer: the plugin tidy is a guard of before_tool_call and does \
                    not stand there now; see why with: homard plugins doctor; install it again, or do without it: homard \
                    plugins disable tidy";
         // Not less plain when it is asked for the tenth time.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use homard_hooks::{Context, Event, Hooks, Turn};
-use homard_plugins::{ToolCall, internal::Script, internal::Scripts as _, which_node};
+use homard_plugins::{State, ToolCall, internal::Script, internal::Scripts as _, which_node};
 use serde_json::json;
 
 use crate::house::House;
@@ -117,6 +117,35 @@ async fn one_that_spins_takes_the_process_down_and_everybody_else_is_back() {
     plugins.close().await;
 }
 
+const THROWS: &str = r#"
+export default () => setInterval(() => { throw new Error("boom"); }, 10);
+"#;
+
+#[tokio::test]
+async fn one_that_throws_all_the_time_is_named() {
+    let Ok(node) = node().await else {
+        let line = "skipped: a plugin that throws: there is no Node that is new enough\n";
+        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
+        return;
+    };
+    let mut house = House::new();
+    house.settings["node"] = json!(node);
+    install(&mut house, "good", PLUGIN);
+    install(&mut house, "throws", THROWS);
+    let plugins = house.open();
+    plugins.learn().await;
+    let named = async {
+        while plugins.throwing().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), named).await.unwrap();
+    let throwing = plugins.throwing();
+    assert_eq!(throwing.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["throws"]);
+    assert!(throwing[0].last.contains("boom"), "{throwing:?}");
+    plugins.close().await;
+}
+
 async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
     let handler = "export default async (event) => { event.messages.push(`heard ${event.type}:${event.action}`); };";
     house.write("hook/handler.mjs", handler);
@@ -130,17 +159,36 @@ async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
         env: std::collections::BTreeMap::new(),
     };
     let missing = Script { path: house.path("hook/none.mjs"), name: "none".to_owned(), ..script.clone() };
-    let loaded = node.load(&[script, missing]).await.unwrap();
+    let within = std::time::Duration::from_secs(10);
+    let loaded = node.load(&[script.clone(), missing], within).await.unwrap();
     assert!(loaded[1].is_err());
     let signal = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
     let signal = serde_json::from_value(signal).unwrap();
-    let heard = node.emit(loaded[0].as_ref().unwrap(), &signal).await.unwrap();
+    let first = loaded[0].as_ref().unwrap();
+    let heard = node.emit(first, &signal, within).await.unwrap().unwrap();
     assert_eq!(heard.messages, ["heard command:new"]);
     let earlier = homard_hooks::Signal { messages: vec!["said before".to_owned()], ..signal };
-    let heard = node.emit(loaded[0].as_ref().unwrap(), &earlier).await.unwrap();
+    let heard = node.emit(first, &earlier, within).await.unwrap().unwrap();
     assert_eq!(heard.messages, ["heard command:new"], "what was said before is not said again");
     let module = house.path("hook/transform.mjs").display().to_string();
-    let within = std::time::Duration::from_secs(10);
     let changed = node.transform(&module, None, json!({"payload": {"x": "y"}}), within).await.unwrap();
     assert_eq!(changed, json!({"text": "y"}));
+
+    // Killed, the process comes back. Those who ask meanwhile wait for it, and nothing is sent to a handler of the process
+    // before: it has to be loaded again, and then hears the signal.
+    let status = plugins.status();
+    let pid = status.iter().find_map(|status| match &status.state {
+        State::Up { pid } => *pid,
+        State::Off | State::Starting | State::Down { .. } | State::Parked { .. } => None,
+    });
+    let pid = rustix::process::Pid::from_raw(pid.unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let is_up = || plugins.status().iter().any(|status| matches!(status.state, State::Up { .. }));
+    while is_up() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(node.emit(first, &earlier, within).await.unwrap(), None);
+    let again = node.load(&[script], within).await.unwrap();
+    let heard = node.emit(again[0].as_ref().unwrap(), &earlier, within).await.unwrap().unwrap();
+    assert_eq!(heard.messages, ["heard command:new"]);
 }

@@ -81,7 +81,7 @@ fn hook(scan: &mut Scanner<'_>) -> Result<Part, Wrong> {
     let expected = "a point of the loop, `signal=` or `command`";
     let before = scan.clone();
     let mut at = match scan.peek() {
-        "signal" => Place::Signal(scan.setting()?.1),
+        "signal" => Place::Signal(scan.setting()?.1, false),
         "command" => scan.word(expected).map(|_| Place::Command)?,
         point => match Point::named(point) {
             Some(point) => scan.word(expected).map(|_| Place::Point(Registration::at(point)))?,
@@ -100,6 +100,10 @@ fn hook(scan: &mut Scanner<'_>) -> Result<Part, Wrong> {
             ("guard", Place::Point(registration)) => {
                 scan.word(expected)?;
                 registration.is_guard = true;
+            }
+            ("guard", Place::Signal(_, is_guard)) => {
+                scan.word(expected)?;
+                *is_guard = true;
             }
             _ => match scan.word(expected)? {
                 "takes" => takes = scan.time()?,

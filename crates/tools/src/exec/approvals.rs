@@ -8,6 +8,7 @@ use homard_agent::{
         Desk, Entry, Wish,
         follow::{Later, follow},
     },
+    sandboxing::SandboxView,
     task,
     tool::{Progress, ToolCx, ToolResult, Variables},
 };
@@ -40,6 +41,8 @@ pub struct Approvals {
 #[derive(Serialize, Deserialize)]
 struct Kept {
     workspace: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sandbox: Option<SandboxView>,
     arguments: Value,
 }
 
@@ -124,8 +127,12 @@ impl Exec {
             env: plan.env.clone(),
             has_own_env: !arguments.env.is_empty(),
             wish: arguments.wish(),
-            profile: profile(&self.settings.sandbox),
-            call: json!(Kept { workspace: site.workdir.clone(), arguments: call.clone() }),
+            profile: profile(&self.policy(site)),
+            call: json!(Kept {
+                workspace: site.workdir.clone(),
+                sandbox: site.sandbox.clone(),
+                arguments: call.clone(),
+            }),
         }
     }
 
@@ -138,6 +145,7 @@ impl Exec {
             session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_unreadable| lost())?,
             run: RunId::parse(&bound.run).map_err(|_unreadable| lost())?,
             workdir: kept.workspace,
+            sandbox: kept.sandbox,
             variables,
         };
         let plan = self.plan(site, kept.arguments).map_err(|error| not_run(&error))?;

@@ -56,7 +56,7 @@ impl SessionsSpawn {
         let sight = Sight::of(cx, &self.rules).await?;
         let rules = self.rules.spawns(&sight.agent());
         check_room(cx, &sight, rules)?;
-        let agent = self.agent(&sight, given(arguments.agent_id.as_deref()))?;
+        let agent = self.agent(cx, &sight, given(arguments.agent_id.as_deref()))?;
         let wanted = given(arguments.model.as_deref());
         let model = wanted.or(rules.model.as_deref()).map(|name| chosen(sight.hub, &agent, name));
         let (model, warning) = match model.transpose() {
@@ -79,7 +79,7 @@ impl SessionsSpawn {
     }
 
     /// The agent that is to work, if it may.
-    fn agent(&self, sight: &Sight<'_>, named: Option<&str>) -> Result<AgentId, No> {
+    fn agent(&self, cx: &ToolCx, sight: &Sight<'_>, named: Option<&str>) -> Result<AgentId, No> {
         let me = sight.agent();
         let agent = named.map_or_else(|| me.clone(), AgentId::normalize);
         // Whether it is there is told only to those who may start it.
@@ -90,6 +90,11 @@ impl SessionsSpawn {
             )));
         }
         match sight.hub.agents().get(&agent) {
+            // What a sandboxed run starts is sandboxed, too: else it would be a way out.
+            Some(other) if cx.sandbox.is_some() && !other.sandboxing.holds_subagents() => Err(No::Forbidden(format!(
+                "agent {agent} is not sandboxed, and a sandboxed session may start only agents that are. The owner \
+                     can change its sandbox.mode"
+            ))),
             Some(_) => Ok(agent),
             None => Err(No::Error(format!("there is no agent {agent}: use agents_list to see which there are"))),
         }

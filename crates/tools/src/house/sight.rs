@@ -33,7 +33,12 @@ impl<'a> Sight<'a> {
         let rows = hub.sessions().await.map_err(No::error)?;
         let parents = rows.iter().filter_map(|(key, record)| Some((key.clone(), parent_of(key, record)?))).collect();
         // Others than the owner ask for themselves, and see what they began themselves.
-        let widest = if cx.origin.is_owner() { Visibility::All } else { Visibility::Tree };
+        // So do sandboxed runs: what the others say is not theirs to read.
+        let agents = hub.agents();
+        let agent = agents.get(cx.session.agent().unwrap_or_else(|| agents.default_id()));
+        let sees_all = || agent.is_some_and(|agent| agent.sandboxing.sees_all_sessions);
+        let is_free = cx.origin.is_owner() && (cx.sandbox.is_none() || sees_all());
+        let widest = if is_free { Visibility::All } else { Visibility::Tree };
         Ok(Self {
             hub,
             me: &cx.session,

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use homard_agent::sandboxing::{SandboxView, WorkspaceAccess};
+
 use crate::{
     path_rules::{CREDENTIALS, START_FILES, SYSTEM_SECRETS, resolve},
     protected::{GUIDE, for_commands},
@@ -58,6 +60,24 @@ pub(super) fn steers(path: &Path) -> bool {
 }
 
 impl SandboxPolicy {
+    /// The policy for commands of a sandboxed run. They are always held, and of the workspaces they see the one that they
+    /// work in, and the agent's own if the run may read it.
+    pub(crate) fn in_sandbox(&self, view: &SandboxView, workdir: &Path) -> Self {
+        let mut policy = self.clone();
+        if policy.mode == Mode::Full {
+            policy.mode = Mode::Workspace;
+        }
+        let (readable, own) = (view.readable(), view.workspace.as_path());
+        // The folder with all sandbox workspaces is one of these: what is in it besides the working directory is hidden.
+        let all = self.workspaces.iter().map(PathBuf::as_path).chain([own]);
+        let is_seen = |path: &Path| {
+            path == workdir || Some(path) == readable || (view.access == WorkspaceAccess::Rw && path == own)
+        };
+        policy.masked.extend(all.filter(|path| !is_seen(path)).map(Path::to_owned));
+        policy.extra_read.extend(readable.map(Path::to_owned));
+        policy
+    }
+
     /// All that is hidden.
     pub(crate) fn secrets(&self) -> Vec<PathBuf> {
         let opened: Vec<_> = self.extra_read.iter().chain(&self.extra_write).collect();
@@ -92,5 +112,32 @@ impl SandboxPolicy {
             directory.starts_with(state_dir)
                 && !workspaces.iter().any(|workspace| is_own(workspace) && directory.starts_with(workspace))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandboxed_run_sees_its_own_directory_and_what_it_may_read_of_the_workspaces() {
+        let policy = SandboxPolicy {
+            mode: Mode::Full,
+            workspaces: ["/ws", "/ws-ops", "/boxes"].map(PathBuf::from).into(),
+            ..SandboxPolicy::default()
+        };
+        let within = |access, workdir: &str| {
+            let view = SandboxView { workspace: "/ws".into(), access };
+            let held = policy.in_sandbox(&view, Path::new(workdir));
+            assert_eq!(held.mode, Mode::Workspace, "it is always held");
+            let mut masked = held.masked;
+            masked.sort();
+            masked.dedup();
+            (masked, held.extra_read)
+        };
+        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(within(WorkspaceAccess::None, "/boxes/a"), (paths(&["/boxes", "/ws", "/ws-ops"]), paths(&[])));
+        assert_eq!(within(WorkspaceAccess::Ro, "/boxes/a"), (paths(&["/boxes", "/ws-ops"]), paths(&["/ws"])));
+        assert_eq!(within(WorkspaceAccess::Rw, "/ws"), (paths(&["/boxes", "/ws-ops"]), paths(&[])));
     }
 }

@@ -126,6 +126,7 @@ impl Bench {
             session,
             call: CallId::parse("call").unwrap(),
             workdir: self.workdir.clone(),
+            sandbox: None,
             cancel: self.cancel.clone(),
             progress: Progress::silent(),
             slot: Lender::default(),

@@ -28,6 +28,7 @@ fn report_from(source: Source, mode: Mode, wording: Wording) -> Report {
         window: Some(200_000),
         page_cap: 20_000,
         sandbox: "all",
+        confines_commands: false,
     };
     Report::of(&scene, &prompt::write(&scene), &about)
 }
@@ -40,7 +41,7 @@ fn a_report_has_the_shape_of_openclaws() {
                     systemPrompt injectedWorkspaceFiles skills tools contextWindow parts tokens";
     assert_eq!(members.join(" "), expected);
     assert_eq!((&report["source"], &report["sessionKey"]), (&json!("run"), &json!("agent:main:main")));
-    assert_eq!(report["sandbox"], json!({"mode": "all", "sandboxed": true}));
+    assert_eq!(report["sandbox"], json!({"mode": "all", "sandboxed": true, "workspace": true}));
     assert_eq!(
         report["injectedWorkspaceFiles"].as_array().unwrap()[1..5],
         [

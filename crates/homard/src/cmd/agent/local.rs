@@ -96,8 +96,12 @@ fn tell_of_waiting(hub: &Hub) {
 async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<Answer> {
     let refused = |error: ErrorShape| Failure::new(json!(error.code).as_str().unwrap_or("failed"), error.message);
     let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(refused)?;
-    let inbound = Inbound { cwd: Some(here), ..inbound };
     let key = inbound.key.clone();
+    let agents = hub.agents();
+    let agent = agents.get(key.agent().unwrap_or_else(|| agents.default_id()));
+    // A sandboxed session works in its own workspace, wherever the command was started.
+    let is_sandboxed = agent.is_some_and(|agent| agent.sandboxing.holds(&key));
+    let inbound = Inbound { cwd: (!is_sandboxed).then_some(here), ..inbound };
     take_up_earlier(hub, &key).await?;
     let tape = match hub.submit(inbound).await?.disposition {
         Disposition::New(tape) | Disposition::InFlight(tape) => tape,

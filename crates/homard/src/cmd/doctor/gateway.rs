@@ -73,7 +73,11 @@ async fn ask(setup: &Setup) -> Met {
 
 fn down(health: &Value) -> Vec<String> {
     let all = health["degraded"].as_array().into_iter().flatten();
-    all.map(|outage| format!("{} is down: {}", name(outage), outage["why"].as_str().unwrap_or_default())).collect()
+    let word =
+        |outage: &Value| if matches!(outage["part"].as_str(), Some("plugin" | "hook")) { "fails" } else { "is down" };
+    let told =
+        |outage: &Value| format!("{} {}: {}", name(outage), word(outage), outage["why"].as_str().unwrap_or_default());
+    all.map(told).collect()
 }
 
 fn judge(met: &Met, target: &Target, holder: Option<&str>, port: u16) -> Report {
@@ -87,7 +91,10 @@ fn judge(met: &Met, target: &Target, holder: Option<&str>, port: u16) -> Report 
             let silent = || Finding::wrong("it says that it is not well", "see why with: homard health");
             let silent = (!is_well && notice.is_none()).then(silent);
             let down = down.iter().map(|what| {
-                Finding::wrong(what.clone(), "do what it says; see: homard channels status, homard models status")
+                Finding::wrong(
+                    what.clone(),
+                    "do what it says; see: homard channels status, homard models status, homard plugins doctor",
+                )
             });
             let told = notice.as_ref().map(told).into_iter();
             Report::new(format!("it answers at {url}"), down.chain(told).chain(silent).collect())

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use homard_plugins::internal::{fingerprint, report};
+use homard_plugins::internal::{fingerprint, guard_problem, report};
 use homard_skills::{Level, Problem};
 use serde_json::{Value, json};
 
@@ -16,7 +16,9 @@ use crate::{
 
 /// Shows it. What is wrong with a file is an answer; a hook that is on and cannot be run is a failure.
 pub(super) fn run(shown: &Shown, said: &Internal, trial: Option<&Trial>, wants_json: bool) -> Result<()> {
-    let problems: Vec<_> = shown.problems.iter().cloned().chain(changed(said)).collect();
+    let on = shown.hooks.iter().filter(|(_, verdict)| verdict.takes_part());
+    let guards = on.filter_map(|(hook, _)| guard_problem(hook, &shown.rules));
+    let problems: Vec<_> = shown.problems.iter().cloned().chain(changed(said)).chain(guards).collect();
     if wants_json {
         let mut document = document(shown, &problems);
         if let Some(trial) = trial {

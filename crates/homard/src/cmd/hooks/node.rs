@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use homard_plugins::{
     Plugins, Settings, Setup,
-    internal::{Handler, Script, Scripts as _},
+    internal::{Handler, LoadedScript, Script, Scripts as _},
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -75,12 +75,12 @@ impl Trial {
     }
 }
 
-async fn load(scripts: &[Script], setup: &Setup) -> Result<Vec<Result<String, String>>, String> {
+async fn load(scripts: &[Script], setup: &Setup) -> Result<Vec<Result<LoadedScript, String>>, String> {
     let scratch = tempfile::tempdir().map_err(|error| format!("there is no place to try it: {error}"))?;
     let settings = Settings { enabled: Some(false), ..setup.settings.clone() };
     let setup = Setup { settings, state: scratch.path().to_owned(), ..setup.clone() };
     let plugins = Plugins::open(setup.clone(), &host(&setup));
-    let loaded = timeout(PATIENCE, plugins.node().load(scripts)).await;
+    let loaded = timeout(PATIENCE, plugins.node().load(scripts, PATIENCE)).await;
     plugins.close().await;
     match loaded {
         Ok(Ok(loaded)) => Ok(loaded),

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, IsTerminal, Write},
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -36,7 +36,13 @@ impl Copy {
             place(folder, aside, &mut File::open(&self.to)?)?;
         }
         match &self.what {
-            What::Of(from) => place(folder, &self.to, &mut File::open(from)?),
+            What::Of(from) => {
+                place(folder, &self.to, &mut File::open(from)?)?;
+                match is_program(from) {
+                    true => fs::set_permissions(&self.to, fs::Permissions::from_mode(0o700)),
+                    false => Ok(()),
+                }
+            }
             What::Text(text) => place(folder, &self.to, &mut text.as_bytes()),
         }
     }
@@ -49,6 +55,11 @@ fn place(folder: &Path, to: &Path, from: &mut impl io::Read) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(to).map_err(|error| error.error)?;
     File::open(folder)?.sync_all()
+}
+
+/// Whether a file may be executed by its owner: then its copy may, too.
+fn is_program(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o100 != 0)
 }
 
 /// Whether two files hold the same.

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::{
     copy::{Copy, What},
+    cron,
     defaults::Meant,
-    settings,
+    settings, skills,
     source::{self, Source},
     transcripts::{self, Fate},
 };
@@ -51,6 +52,8 @@ pub(super) struct Counts {
     pub(super) sessions: Vec<Fate>,
     pub(super) transcripts: Vec<Fate>,
     pub(super) auth_profiles: Vec<Fate>,
+    pub(super) skills: Vec<Fate>,
+    pub(super) cron_jobs: Vec<Fate>,
 }
 
 impl Plan {
@@ -73,8 +76,10 @@ pub(super) fn make(
     wishes: Wishes,
 ) -> Result<Plan> {
     let mut plan = Plan { left: source.left(), ..Plan::default() };
-    settings::config(&mut plan, source, paths, wishes);
+    let config = settings::config(&mut plan, source, paths, wishes);
     settings::approvals(&mut plan, source, paths, wishes);
+    skills::decide(&mut plan, (source, &config), paths, wishes);
+    cron::decide(&mut plan, (source, &config), paths, wishes);
     for (agent, folder) in &source.agents {
         settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), wishes);
         let sessions = folder.join("sessions");

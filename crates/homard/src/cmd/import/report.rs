@@ -24,13 +24,15 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn counts(&self) -> [(&'static str, &[Fate]); 4] {
+    fn counts(&self) -> [(&'static str, &[Fate]); 6] {
         let counts = &self.plan.counts;
         [
             ("config", &counts.config),
             ("sessions", &counts.sessions),
             ("transcripts", &counts.transcripts),
             ("auth profiles", &counts.auth_profiles),
+            ("skills", &counts.skills),
+            ("cron jobs", &counts.cron_jobs),
         ]
     }
 
@@ -42,7 +44,11 @@ impl Report<'_> {
             "defaultsWritten": plan.defaults_are_written, "warnings": plan.warnings,
         });
         for (name, fates) in self.counts() {
-            let name = if name == "auth profiles" { "authProfiles" } else { name };
+            let name = match name {
+                "auth profiles" => "authProfiles",
+                "cron jobs" => "cronJobs",
+                name => name,
+            };
             document[name] =
                 FATES.iter().map(|(word, fate)| ((*word).to_owned(), json!(count(fates, *fate)))).collect();
         }
@@ -74,6 +80,12 @@ impl Report<'_> {
         }
         if !plan.left.is_empty() {
             parts.push(lines("Not imported:", plan.left.iter().map(|(name, why)| format!("{name}: {why}"))));
+        }
+        if count(&plan.counts.cron_jobs, Fate::New) > 0 {
+            parts.push(
+                "As long as OpenClaw's gateway runs, too, its jobs run twice; stop it, or: openclaw cron disable ID"
+                    .to_owned(),
+            );
         }
         if !self.is_dry {
             parts.push("See what is there now with: homard sessions".to_owned());

@@ -18,16 +18,24 @@ use super::{
 };
 use crate::{auth, config::Config, paths::Paths};
 
-/// Decides about the config. One that is here stays unless it is to be replaced.
-pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) {
-    let Some(from) = &source.config else { return };
+/// Decides about the config, and returns the one that will be here.
+pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) -> Config {
+    let text = chosen_config(plan, source, paths, wishes);
+    let text = text.or_else(|| fs::read_to_string(&paths.config).ok()).unwrap_or_default();
+    Config::read(&paths.config, &text).config
+}
+
+/// Decides about the config. One that is here stays unless it is to be replaced. Returns what is imported, if it is.
+fn chosen_config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) -> Option<String> {
+    let from = source.config.as_ref()?;
     let read = fs::read_to_string(from).map_err(|reason| reason.to_string());
     let read = read.and_then(|text| Ok((source::object(&text)?, text)));
     let (fields, text) = match read {
         Ok(read) => read,
         Err(why) => {
             plan.counts.config.push(Fate::Broken);
-            return plan.warn(&from.display(), &format!("not imported: {why}"));
+            plan.warn(&from.display(), &format!("not imported: {why}"));
+            return None;
         }
     };
     let open = defaults::unsaid(&fields, (&source.root, &paths.state));
@@ -49,7 +57,10 @@ pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wi
     };
     plan.counts.config.push(fate);
     match fate {
-        Fate::Kept | Fate::Broken => return plan.warn(&to.display(), "is there and stays; replace it with --force"),
+        Fate::Kept | Fate::Broken => {
+            plan.warn(&to.display(), "is there and stays; replace it with --force");
+            return None;
+        }
         Fate::New | Fate::Updated => {
             let aside = (fate == Fate::Updated).then(|| beside(to));
             plan.copies.push(Copy { to: to.clone(), what: What::Text(text.clone()), aside });
@@ -66,6 +77,7 @@ pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wi
     for problem in Config::read(to, &text).problems {
         plan.warn(&to.display(), &format!("is not valid as it is: {problem}"));
     }
+    Some(text)
 }
 
 /// What OpenClaw takes and Homard does not.

@@ -19,16 +19,17 @@ const HOMES: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];
 const CONFIGS: [&str; 3] = ["openclaw.json", "clawdbot.json", "moltbot.json"];
 
 /// What lies in a state directory and is not imported, and why.
-const LEFT: [(&str, &str); 17] = [
-    ("workspace", "an agent's files stay where they are; agents.defaults.workspace says where that is"),
-    ("skills", "skills are not imported; they work here: copy the folder skills into the state directory"),
+const LEFT: [(&str, &str); 15] = [
+    (
+        "workspace",
+        "an agent's files stay where they are, but for skills, which are copied; agents.defaults.workspace says where they are",
+    ),
     ("hooks", "hooks are not imported; they work here: take one with homard hooks install"),
     ("extensions", "plugins are not imported; they work here: take one with homard plugins install"),
     (
         "credentials",
         "pairings are not imported; to keep them, copy credentials/telegram-*.json into the state directory",
     ),
-    ("cron", "scheduled jobs are not imported; they work here: copy cron/jobs.json into the state directory"),
     ("identity", "Homard has an identity of its own"),
     ("devices", "devices are paired again"),
     ("nodes", "nodes are not supported yet"),

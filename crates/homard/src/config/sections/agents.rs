@@ -16,6 +16,7 @@ use super::{
     memory::MemorySearch,
     pruning::ContextPruning,
     replies::{BlockChunk, BlockCoalesce, HumanDelay, Switch},
+    sandbox::Sandbox,
     schedule::Heartbeat,
     tools::AgentTools,
     word::Word,
@@ -84,8 +85,11 @@ pub(crate) struct Defaults {
     /// The models that may be chosen for a session, by name; any if there are none.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) models: BTreeMap<String, Listed>,
-    /// The folder that agents live in. The default agent has the folder itself, others one below it. Default: `workspace` in the state directory.
+    /// The folder that agents live in. The default agent has the folder itself, others one beside it whose name ends with `-<id>`. Default: `workspace` in the state directory.
     pub(crate) workspace: Option<Text>,
+    /// Which sessions work apart from the agent's workspace.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) sandbox: Sandbox,
     /// The repository that the prompt names, if it is not the workspace.
     pub(crate) repo_root: Option<Text>,
     /// Whether a new workspace is left without starter files. Default: false.
@@ -224,6 +228,9 @@ pub(crate) struct Agent {
     pub(crate) name: Option<String>,
     /// The folder that it lives in.
     pub(crate) workspace: Option<Text>,
+    /// Which of its sessions work apart from that; what it does not say, the defaults do.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) sandbox: Sandbox,
     /// Where its credentials are. Default: `agents/<id>/agent` in the state directory.
     pub(crate) agent_dir: Option<Text>,
     /// Its model, and who else answers if that one does not.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::plugins::GuardSetting;
 use crate::config::Text;
 
 /// What runs beside the agents when something happens.
@@ -35,6 +36,9 @@ pub(crate) struct Entry {
     pub(crate) enabled: Option<bool>,
     /// Variables that its program finds in its environment.
     pub(crate) env: BTreeMap<String, Text>,
+    /// Whether it is a guard: no model is asked if it cannot answer. True, or the list ["agent:bootstrap"], the only event
+    /// that can be refused. Default: false.
+    pub(crate) guard: GuardSetting,
     /// Settings of its own.
     #[serde(flatten)]
     pub(crate) more: BTreeMap<String, Value>,

@@ -20,6 +20,7 @@ mod number;
 pub(crate) mod plugins;
 pub(crate) mod pruning;
 pub(crate) mod replies;
+pub(crate) mod sandbox;
 pub(crate) mod schedule;
 pub(crate) mod session;
 pub(crate) mod skills;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_plugins::{HookSettings, Settings};
+use homard_plugins::{Guard, HookSettings, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -75,9 +75,35 @@ pub(crate) struct Entry {
     pub(crate) hooks: EntryHooks,
     /// Whether a plugin of OpenClaw gets a Node process of its own.
     pub(crate) isolated: bool,
+    /// Which of its hooks are guards, without whose answer nothing happens there: true for all, or a list of hooks such as
+    /// before_tool_call, tool_result_persist, message_sending, or agent:bootstrap. Default: those that it declares itself.
+    pub(crate) guard: GuardSetting,
     /// Why it must not be used, if a variable that it needs is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
+}
+
+/// Which hooks are guards.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum GuardSetting {
+    All(bool),
+    At(Vec<String>),
+}
+
+impl Default for GuardSetting {
+    fn default() -> Self {
+        Self::All(false)
+    }
+}
+
+impl GuardSetting {
+    pub(crate) fn settings(&self) -> Guard {
+        match self {
+            Self::All(is_so) => Guard::All(*is_so),
+            Self::At(names) => Guard::At(names.clone()),
+        }
+    }
 }
 
 /// A plugin's part in the loop.
@@ -155,6 +181,7 @@ impl Entry {
             env: self.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),
             hooks: HookSettings { timeout_ms, timeouts, allow_prompt_injection },
             isolated: self.isolated,
+            guard: self.guard.settings(),
             fault: self.fault.clone(),
         }
     }
@@ -176,7 +203,7 @@ mod tests {
     fn what_is_said_reaches_the_plugins_with_paths_written_out() {
         let text = "{plugins: {enabled: true, allow: ['a'], deny: ['b'], load: {paths: ['/x', 'y'], workspace: true},
             slots: {memory: 'none'}, node: 'opt/node',
-            entries: {a: {enabled: true, config: {key: 1}, env: {TOKEN: 't'}, isolated: true,
+            entries: {a: {enabled: true, config: {key: 1}, env: {TOKEN: 't'}, isolated: true, guard: ['message_sending'],
                           hooks: {timeoutMs: 7, timeouts: {agent_end: 8}, allowPromptInjection: false}}},
             installs: {a: {source: 'path', sourcePath: '/from', hash: 'abc', guard: ['agent_end']}}}}";
         assert_eq!(problems(text), Vec::<String>::new());
@@ -184,7 +211,7 @@ mod tests {
         let expected: Settings = serde_json::from_value(json!({
             "enabled": true, "allow": ["a"], "deny": ["b"], "load": {"paths": ["/x", "/state/y"], "workspace": true},
             "slots": {"memory": "none"}, "node": "/state/opt/node",
-            "entries": {"a": {"enabled": true, "config": {"key": 1}, "env": {"TOKEN": "t"}, "isolated": true,
+            "entries": {"a": {"enabled": true, "config": {"key": 1}, "env": {"TOKEN": "t"}, "isolated": true, "guard": ["message_sending"],
                 "hooks": {"timeoutMs": 7, "timeouts": {"agent_end": 8}, "allowPromptInjection": false}}},
             "installs": {"a": {"hash": "abc", "guard": ["agent_end"]}},
         }))
@@ -204,6 +231,7 @@ mod tests {
             ("{plugins: {entries: {a: {config: []}}}}", "plugins.entries.a"),
             ("{plugins: {entries: {a: {hooks: {timeoutMs: -1}}}}}", "plugins.entries.a"),
             ("{plugins: {installs: {a: {guard: 'agent_end'}}}}", "plugins.installs.a"),
+            ("{plugins: {entries: {a: {guard: 'message_sending'}}}}", "plugins.entries.a"),
             ("{plugins: {entires: {}}}", "plugins.entires is not a known key; did you mean \"entries\"?"),
         ] {
             let told = problems(text);

@@ -28,6 +28,9 @@ pub(crate) struct Tools {
     /// How commands run.
     #[serde(deserialize_with = "super::object")]
     pub(crate) exec: Exec,
+    /// Sandboxed sessions.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) sandbox: SandboxTools,
     /// Agents that work for others.
     #[serde(deserialize_with = "super::object")]
     pub(crate) subagents: Subagents,
@@ -120,12 +123,24 @@ pub(crate) struct AgentTools {
     pub(crate) by_provider: BTreeMap<String, Policy>,
     /// Tools that senders other than the owner may use, besides their default ones. Give such an agent a workspace of its own: with `read` they reach all of it. Default: none.
     pub(crate) non_owner_allow: Vec<String>,
+    /// Its sandboxed sessions.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) sandbox: SandboxTools,
     /// Its messages to chats.
     #[serde(deserialize_with = "super::object")]
     pub(crate) message: AgentMessage,
     /// How its commands run.
     #[serde(deserialize_with = "super::object")]
     pub(crate) exec: AgentExec,
+}
+
+/// The tools of sandboxed sessions.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct SandboxTools {
+    /// Which they may use. A list that is not written is the usual one: commands, files, pictures and sessions, but no memory and no web.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) tools: Policy,
 }
 
 /// Which tools may be used.

@@ -1,0 +1,203 @@
+//! Which sessions of an agent work in a sandbox workspace, and where that is. Nothing here holds a command: tools do that,
+//! with the [`SandboxView`] of the run that calls them.
+
+use std::{
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use homard_proto::{AgentId, SessionKey};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The files of the agent's workspace that a new sandbox workspace begins with. Its memory is not among them.
+const SEEDED: [&str; 7] =
+    ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md", "BOOTSTRAP.md"];
+
+/// How large such a file may be.
+const LARGEST: u64 = 2 * 1024 * 1024;
+
+/// How many characters of a key are in the name of its directory. A digest tells apart what begins alike.
+const READABLE: usize = 32;
+
+/// Which sessions are sandboxed: `agents.defaults.sandbox.mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SandboxMode {
+    /// None.
+    #[default]
+    Off,
+    /// All but the agent's main session.
+    NonMain,
+    /// All.
+    All,
+}
+
+impl SandboxMode {
+    /// Its name in the config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::NonMain => "non-main",
+            Self::All => "all",
+        }
+    }
+}
+
+/// Which sessions share a sandbox workspace: `agents.defaults.sandbox.scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SandboxScope {
+    /// Each has its own.
+    Session,
+    /// Those of one agent share one.
+    #[default]
+    Agent,
+    /// All share one.
+    Shared,
+}
+
+/// What sandboxed runs may do with the agent's own workspace: `agents.defaults.sandbox.workspaceAccess`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkspaceAccess {
+    /// Nothing: they do not see it.
+    #[default]
+    None,
+    /// Read it.
+    Ro,
+    /// Work in it; there is no sandbox workspace then.
+    Rw,
+}
+
+/// Which sessions of an agent are sandboxed, and where they work.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sandboxing {
+    /// Which sessions are.
+    pub mode: SandboxMode,
+    /// Which of them share a directory.
+    pub scope: SandboxScope,
+    /// What they may do with the agent's workspace.
+    pub access: WorkspaceAccess,
+    /// Where their directories are.
+    pub root: PathBuf,
+    /// Whether their tools see as many sessions as others do; else their own, and those that they started.
+    pub sees_all_sessions: bool,
+}
+
+/// What a sandboxed run has of the agent's workspace. Tools hold its commands in a sandbox, whatever else is configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxView {
+    /// The agent's own workspace.
+    pub workspace: PathBuf,
+    /// What may be done with it.
+    pub access: WorkspaceAccess,
+}
+
+impl SandboxView {
+    /// The directory outside the working directory that may be read.
+    pub fn readable(&self) -> Option<&Path> {
+        match self.access {
+            WorkspaceAccess::Ro => Some(&self.workspace),
+            WorkspaceAccess::None | WorkspaceAccess::Rw => None,
+        }
+    }
+}
+
+impl Sandboxing {
+    /// Whether a session is sandboxed.
+    pub fn holds(&self, key: &SessionKey) -> bool {
+        match self.mode {
+            SandboxMode::Off => false,
+            SandboxMode::NonMain => !key.is_main(),
+            SandboxMode::All => true,
+        }
+    }
+
+    /// Whether the sub-agents of this agent are sandboxed.
+    pub fn holds_subagents(&self) -> bool {
+        self.mode != SandboxMode::Off
+    }
+
+    /// Where the sandboxed runs of a session work; `workspace` is the agent's own.
+    pub(crate) fn directory(&self, (agent, key): (&AgentId, &SessionKey), workspace: &Path) -> PathBuf {
+        match (self.access, self.scope) {
+            (WorkspaceAccess::Rw, _) => workspace.to_owned(),
+            (_, SandboxScope::Shared) => self.root.join("shared"),
+            (_, SandboxScope::Agent) => self.root.join(name_of(&format!("agent:{agent}"))),
+            (_, SandboxScope::Session) => self.root.join(name_of(key.as_str())),
+        }
+    }
+}
+
+/// The name of a directory for a key: readable, and no other key has it.
+fn name_of(key: &str) -> String {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    let readable: String = key.chars().map(plain).take(READABLE).collect();
+    let digest: String = Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{digest}", readable.trim_matches('-'))
+}
+
+/// Makes a sandbox workspace, and copies to it what it begins with from the agent's workspace. What exists stays as it is.
+/// Blocks.
+pub(crate) fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    if directory == workspace {
+        return Ok(());
+    }
+    for name in SEEDED {
+        let (from, to) = (workspace.join(name), directory.join(name));
+        // A link could lead anywhere: only plain files are copied.
+        let is_plain = from.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= LARGEST);
+        if !is_plain || to.symlink_metadata().is_ok() {
+            continue;
+        }
+        let text = fs::read(&from)?;
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to) {
+            Ok(mut file) => file.write_all(&text)?,
+            // Another run was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> SessionKey {
+        SessionKey::parse(text, &AgentId::main()).unwrap()
+    }
+
+    #[test]
+    fn the_mode_says_which_sessions_are_sandboxed() {
+        let holds = |mode, text: &str| Sandboxing { mode, ..Sandboxing::default() }.holds(&key(text));
+        let all = ["main", "agent:main:telegram:direct:7", "agent:ops:main", "agent:main:subagent:u", "global"];
+        assert_eq!(all.map(|text| holds(SandboxMode::Off, text)), [false; 5]);
+        assert_eq!(all.map(|text| holds(SandboxMode::NonMain, text)), [false, true, false, true, true]);
+        assert_eq!(all.map(|text| holds(SandboxMode::All, text)), [true; 5]);
+    }
+
+    #[test]
+    fn the_scope_says_who_shares_a_directory() {
+        let place = |scope, access, text: &str| {
+            let sandboxing =
+                Sandboxing { mode: SandboxMode::All, scope, access, root: "/boxes".into(), sees_all_sessions: false };
+            let key = key(text);
+            let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
+            sandboxing.directory((&agent, &key), Path::new("/ws"))
+        };
+        let none = WorkspaceAccess::None;
+        assert_eq!(place(SandboxScope::Shared, none, "main"), Path::new("/boxes/shared"));
+        let (one, other) = ("agent:main:telegram:direct:7", "agent:main:telegram:direct:8");
+        assert_eq!(place(SandboxScope::Agent, none, one), place(SandboxScope::Agent, none, other));
+        assert_ne!(place(SandboxScope::Agent, none, one), place(SandboxScope::Agent, none, "agent:ops:main"));
+        assert_ne!(place(SandboxScope::Session, none, one), place(SandboxScope::Session, none, other));
+        assert_eq!(place(SandboxScope::Session, WorkspaceAccess::Rw, one), Path::new("/ws"));
+        let name = place(SandboxScope::Session, none, "agent:main:x/../../y");
+        assert!(name.parent() == Some(Path::new("/boxes")) && name.components().count() == 3, "{name:?}");
+        assert_ne!(name_of("agent:a:b"), name_of("agent:a-b"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Whether every agent has a workspace that can be used, apart from those of others.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Scene,
+    finding::{Finding, Report},
+};
+use crate::assemble::office::workspace;
+
+/// Looks at the folders of all agents. Nothing is made.
+pub(super) fn look(scene: &Scene) -> Report {
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+    let members = loaded.config.agents.members();
+    let all: Vec<_> =
+        members.iter().map(|agent| (agent.id.to_string(), workspace(&loaded.config, &scene.paths, agent))).collect();
+    judge(&all, |path| path.ancestors().find(|above| above.exists()).is_none_or(Path::is_dir))
+}
+
+/// `can_be` says whether a folder is there, or can be made.
+fn judge(all: &[(String, PathBuf)], can_be: impl Fn(&Path) -> bool) -> Report {
+    let mut findings = Vec::new();
+    for (id, path) in all {
+        let shown = path.display();
+        if !can_be(path) {
+            let what = format!("agent {id}: its workspace {shown} cannot be made, because a file is in the way");
+            findings
+                .push(Finding::wrong(what, "move that file away, or choose another folder: agents.list[].workspace"));
+        }
+        let around = all.iter().find(|(other, around)| other != id && path != around && path.starts_with(around));
+        if let Some((other, around)) = around {
+            let beside =
+                around.with_file_name(format!("{}-{id}", around.file_name().unwrap_or_default().to_string_lossy()));
+            let what =
+                format!("agent {id} has its workspace {shown} inside that of agent {other}, which can change it");
+            let to_do = format!(
+                "stop the gateway, then move it beside it: mv {shown} {}; if the config names it, change that too",
+                beside.display()
+            );
+            findings.push(Finding::note(what, to_do));
+        }
+    }
+    let summary: Vec<_> = all.iter().map(|(id, path)| format!("{id}: {}", path.display())).collect();
+    Report::new(summary.join(", "), findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_inside_another_is_told_with_the_way_out_and_one_that_cannot_be_needs_a_hand() {
+        let all = |pairs: &[(&str, &str)]| -> Vec<(String, PathBuf)> {
+            pairs.iter().map(|&(id, path)| (id.to_owned(), path.into())).collect()
+        };
+        let report = judge(&all(&[("main", "/ws"), ("third", "/ws/third"), ("ops", "/ws-ops")]), |_| true);
+        assert!(!report.needs_a_hand());
+        let told = format!("{report:?}");
+        assert!(told.contains("mv /ws/third /ws-third") && !told.contains("agent ops"), "{told}");
+        assert!(judge(&all(&[("main", "/file/sub")]), |_| false).needs_a_hand());
+    }
+}

@@ -1,0 +1,215 @@
+//! Scheduled jobs: added to those that are here, by their ids. One that Homard cannot run is added switched off.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use homard_agent::schedule::job::Job;
+use homard_proto::AgentId;
+use serde_json::{Map, Value, json};
+
+use super::{
+    copy::{Copy, What},
+    plan::{Plan, Wishes},
+    source::{self, Source},
+    transcripts::Fate,
+};
+use crate::{assemble::channels::KINDS, config::Config, paths::Paths};
+
+/// Decides about the jobs of `cron/jobs.json`, and the history of their runs.
+pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), paths: &Paths, wishes: Wishes) {
+    let from = source.root.join("cron/jobs.json");
+    let theirs = match read(&from) {
+        Ok(Some(file)) => file,
+        Ok(None) => return,
+        Err(why) => return plan.warn(&from.display(), &format!("not imported: {why}")),
+    };
+    if config.cron.store.is_some() {
+        let why = "is not imported: cron.store in the config says which file is used; if OpenClaw uses it, too, remove the key";
+        return plan.warn(&from.display(), why);
+    }
+    let to = paths.state.join("cron/jobs.json");
+    let ours = match read(&to) {
+        Ok(ours) => ours,
+        Err(why) => {
+            let why = format!("cannot be read, so that no job is imported: {why}");
+            return plan.warn(&to.display(), &why);
+        }
+    };
+    let is_there = ours.is_some();
+    let mut file = ours.unwrap_or_else(|| Map::from_iter([("version".to_owned(), json!(1))]));
+    let mut jobs = list(&file);
+    let mut is_changed = false;
+    for job in list(&theirs) {
+        let fate = match imported(plan, job, config) {
+            Ok((id, job)) => {
+                let fate = add(&mut jobs, &id, job, wishes);
+                if matches!(fate, Fate::New) {
+                    history(plan, &id, (&source.root, &paths.state));
+                }
+                fate
+            }
+            Err((name, why)) => {
+                plan.warn(&format!("job {name}"), &format!("not imported: {why}"));
+                Fate::Broken
+            }
+        };
+        is_changed |= matches!(fate, Fate::New | Fate::Updated);
+        plan.counts.cron_jobs.push(fate);
+    }
+    if is_changed {
+        file.insert("jobs".to_owned(), jobs.into());
+        let text = format!("{:#}", Value::Object(file));
+        let aside = is_there.then(|| to.with_added_extension("bak"));
+        plan.copies.push(Copy { to, what: What::Text(text), aside });
+    }
+}
+
+/// The file of the jobs; `None` if there is none.
+fn read(path: &Path) -> Result<Option<Map<String, Value>>, String> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(reason) if reason.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(reason) => return Err(reason.to_string()),
+    };
+    let file = source::object(&text)?;
+    match file.get("jobs") {
+        Some(Value::Array(_)) | None => Ok(Some(file)),
+        Some(_) => Err("\"jobs\" is not a list".to_owned()),
+    }
+}
+
+fn list(file: &Map<String, Value>) -> Vec<Value> {
+    file.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// A job as it is kept here, and its id. An error has its name, and why it cannot be kept.
+fn imported(plan: &mut Plan, mut value: Value, config: &Config) -> Result<(String, Value), (String, String)> {
+    let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let name = text("name").or(text("id")).unwrap_or_else(|| "without a name".to_owned());
+    let job: Job = match serde_json::from_value(value.clone()) {
+        Ok(job) => job,
+        Err(error) => return Err((name, error.to_string())),
+    };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    if job.id.is_empty() || job.id.starts_with('.') || !job.id.chars().all(is_plain) {
+        return Err((name, format!("its id {:?} cannot be used", job.id)));
+    }
+    if let Some(state) = value.get_mut("state").and_then(Value::as_object_mut) {
+        // It does not run here.
+        state.remove("runningAtMs");
+    }
+    if let Some(why) = obstacle(&job, config) {
+        if job.enabled {
+            plan.warn(&format!("job {name}"), &format!("is imported switched off: {why}"));
+        }
+        value["enabled"] = false.into();
+    }
+    Ok((job.id, value))
+}
+
+/// Why a job cannot run here as it is.
+fn obstacle(job: &Job, config: &Config) -> Option<String> {
+    if let Some(why) = job.unsupported() {
+        return Some(why);
+    }
+    let members = config.agents.members();
+    let agent = job.agent_id.as_deref().map(AgentId::normalize);
+    if let Some(agent) = agent.filter(|agent| !members.iter().any(|member| member.id == *agent)) {
+        return Some(format!("there is no agent {agent} in the config"));
+    }
+    let channel = job.delivery.as_ref().and_then(|delivery| delivery["channel"].as_str());
+    let is_known = |channel: &str| channel == "last" || KINDS.iter().any(|(kind, _)| *kind == channel);
+    let channel = channel.filter(|channel| !is_known(channel))?;
+    Some(format!("its answers go to the channel {channel}, which is not supported"))
+}
+
+/// Puts a job to those that are here.
+fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: Wishes) -> Fate {
+    let without_state = |job: &Value| {
+        let mut job = job.clone();
+        if let Some(fields) = job.as_object_mut() {
+            fields.remove("state");
+        }
+        job
+    };
+    let Some(here) = jobs.iter_mut().find(|here| here["id"] == id) else {
+        jobs.push(job);
+        return Fate::New;
+    };
+    if without_state(here) == without_state(&job) {
+        return Fate::Same;
+    }
+    if !wishes.replaces {
+        return Fate::Kept;
+    }
+    let state = here.get_mut("state").map(Value::take);
+    *here = job;
+    if let Some(state) = state {
+        here["state"] = state;
+    }
+    Fate::Updated
+}
+
+/// The history of a job's runs, if there is none here.
+fn history(plan: &mut Plan, id: &str, (there, here): (&Path, &Path)) {
+    let name = PathBuf::from("cron/runs").join(format!("{id}.jsonl"));
+    let (from, to) = (there.join(&name), here.join(&name));
+    let is_file = from.symlink_metadata().is_ok_and(|found| found.is_file());
+    if is_file && to.symlink_metadata().is_err() {
+        plan.copy(&from, &to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(more: Value) -> Value {
+        let mut job = json!({
+            "id": "j1", "name": "Daily", "enabled": true, "schedule": {"kind": "cron", "expr": "0 7 * * *"},
+            "sessionTarget": "isolated", "payload": {"kind": "agentTurn", "message": "look"},
+            "state": {"runningAtMs": 5, "lastRunAtMs": 4},
+        });
+        job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        job
+    }
+
+    #[test]
+    fn a_job_that_cannot_run_here_is_switched_off_and_named() {
+        let config = Config::parse("{agents: {list: [{id: 'main'}]}}").unwrap();
+        let taken = |more: Value| {
+            let mut plan = Plan::default();
+            let (_, job) = imported(&mut plan, job(more), &config).unwrap();
+            (job["enabled"].as_bool().unwrap(), plan.warnings)
+        };
+        assert_eq!(taken(json!({"delivery": {"mode": "announce", "channel": "telegram"}})), (true, Vec::new()));
+        for (more, why) in [
+            (json!({"schedule": {"kind": "on-exit"}}), "schedule.kind"),
+            (json!({"agentId": "ops"}), "there is no agent ops"),
+            (json!({"delivery": {"mode": "announce", "channel": "whatsapp"}}), "the channel whatsapp"),
+        ] {
+            let (is_on, warnings) = taken(more);
+            assert!(!is_on && warnings.len() == 1 && warnings[0].starts_with("job Daily: is imported switched off"));
+            assert!(warnings[0].contains(why), "{warnings:?}");
+        }
+        let mut plan = Plan::default();
+        for broken in [json!({"id": "../x"}), json!({"id": ""}), json!({"schedule": 5})] {
+            assert_eq!(imported(&mut plan, job(broken), &config).unwrap_err().0, "Daily");
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_here_stays_and_its_state_with_it() {
+        let wishes = |replaces| Wishes { replaces, writes_defaults: false };
+        let mut jobs = vec![job(json!({"state": {"lastRunAtMs": 9}}))];
+        assert_eq!(add(&mut jobs, "j1", job(json!({})), wishes(false)), Fate::Same);
+        assert_eq!(add(&mut jobs, "j1", job(json!({"name": "Other"})), wishes(false)), Fate::Kept);
+        assert_eq!(jobs[0]["name"], "Daily");
+        assert_eq!(add(&mut jobs, "j1", job(json!({"name": "Other"})), wishes(true)), Fate::Updated);
+        assert_eq!((&jobs[0]["name"], &jobs[0]["state"]), (&json!("Other"), &json!({"lastRunAtMs": 9})));
+        assert_eq!(add(&mut jobs, "j2", job(json!({"id": "j2"})), wishes(false)), Fate::New);
+    }
+}

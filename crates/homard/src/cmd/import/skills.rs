@@ -1,0 +1,130 @@
+//! Skills: folders that are copied whole. One that is here and is another stays.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use homard_skills::{Level, Limits, Roots, discover};
+
+use super::{
+    copy,
+    plan::{Plan, Wishes},
+    source::{self, Source},
+    transcripts::Fate,
+};
+use crate::{assemble::office::workspace, config::Config, paths::Paths};
+
+/// How many files a skill may have.
+const MOST_FILES: usize = 2_000;
+
+/// How many bytes they may have together.
+const MOST_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Decides about all skills: those for all agents, and those in workspaces that Homard will not use itself.
+pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), paths: &Paths, wishes: Wishes) {
+    folder(plan, &source.root.join("skills"), &paths.state.join("skills"), wishes);
+    for agent in config.agents.members() {
+        // A workspace that the config names is used where it is, with its skills.
+        let is_named =
+            agent.said.workspace.is_some() || (agent.is_default && config.agents.defaults.workspace.is_some());
+        if is_named {
+            continue;
+        }
+        let theirs = match agent.is_default {
+            true => source.root.join("workspace"),
+            false => source.root.join(format!("workspace-{}", agent.id)),
+        };
+        let ours = workspace(config, paths, &agent);
+        if theirs != ours {
+            folder(plan, &theirs.join("skills"), &ours.join("skills"), wishes);
+        }
+    }
+}
+
+fn folder(plan: &mut Plan, from: &Path, to: &Path, wishes: Wishes) {
+    if !from.is_dir() {
+        return;
+    }
+    let names = match source::listed(from) {
+        Ok(names) => names,
+        Err(why) => return plan.warn(&from.display(), &format!("not imported: {why:#}")),
+    };
+    let found = discover(&Roots { extra: vec![from.to_owned()], ..Roots::default() }, &Limits::default());
+    for (name, path) in names.into_iter().filter(|(name, path)| path.is_dir() && !name.starts_with('.')) {
+        let title = format!("skill {name}");
+        let is_its = |other: &Path| other.starts_with(&path);
+        for problem in found.problems.iter().filter(|one| one.level == Level::Warning && is_its(&one.path)) {
+            plan.warn(&title, &problem.what);
+        }
+        let read = match found.skills.iter().any(|skill| is_its(&skill.dir)) {
+            true => contents(&path),
+            false => Err("it has no SKILL.md that can be used".to_owned()),
+        };
+        let files = match read {
+            Ok(files) => files,
+            Err(why) => {
+                plan.counts.skills.push(Fate::Broken);
+                plan.warn(&title, &format!("not imported: {why}"));
+                continue;
+            }
+        };
+        let here = to.join(&name);
+        let fate = match fate(&path, &here, &files) {
+            Fate::Kept if wishes.replaces => Fate::Updated,
+            fate => fate,
+        };
+        plan.counts.skills.push(fate);
+        match fate {
+            Fate::New | Fate::Updated => {
+                for file in files.keys() {
+                    let (from, to) = (path.join(file), here.join(file));
+                    if !copy::is_same(&from, &to).unwrap_or(false) {
+                        plan.copy(&from, &to);
+                    }
+                }
+            }
+            Fate::Kept => plan.warn(&title, "is here and is another; replace it with --force"),
+            Fate::Same | Fate::Broken => {}
+        }
+    }
+}
+
+/// The files of a skill and how long each is. An error says why it cannot be copied.
+fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, u64>, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(below) = folders.pop() {
+        let listed = source::listed(&folder.join(&below)).map_err(|why| format!("{why:#}"))?;
+        for (name, path) in listed {
+            let below = below.join(name);
+            let found = path.symlink_metadata().map_err(|why: io::Error| format!("{}: {why}", below.display()))?;
+            if found.is_dir() {
+                folders.push(below);
+            } else if found.is_file() {
+                files.insert(below, found.len());
+            } else {
+                return Err(format!("{} is a link, or no file", below.display()));
+            }
+            if files.len() + folders.len() > MOST_FILES || files.values().sum::<u64>() > MOST_BYTES {
+                return Err(format!("it has more than {MOST_FILES} files or {} MiB", MOST_BYTES / 1024 / 1024));
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// What becomes of a skill. One of which a part is here, and nothing else, was left by an import that was interrupted.
+fn fate(from: &Path, to: &Path, files: &BTreeMap<PathBuf, u64>) -> Fate {
+    if to.symlink_metadata().is_err() {
+        return Fate::New;
+    }
+    let Ok(here) = contents(to) else { return Fate::Kept };
+    let is_same = |file: &PathBuf| copy::is_same(&from.join(file), &to.join(file)).unwrap_or(false);
+    match here.keys().all(|file| files.contains_key(file) && is_same(file)) {
+        true if here.len() == files.len() => Fate::Same,
+        true => Fate::Updated,
+        false => Fate::Kept,
+    }
+}

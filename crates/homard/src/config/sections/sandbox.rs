@@ -1,0 +1,48 @@
+//! `agents.defaults.sandbox` and `agents.list[].sandbox`: sessions that work apart from the agent's workspace.
+
+use homard_agent::sandboxing::{SandboxMode, SandboxScope, WorkspaceAccess};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::word::Word;
+use crate::config::Text;
+
+/// Which sessions are sandboxed, and where they work.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Sandbox {
+    /// Which sessions are sandboxed: off for none, non-main for all but the agent's main session, all. Default: off.
+    pub(crate) mode: Option<Word<SandboxMode>>,
+    /// Which sandboxed sessions share a workspace: session for none, agent for those of one agent, shared for all. Default: agent.
+    pub(crate) scope: Option<Word<SandboxScope>>,
+    /// OpenClaw's older way to say scope: true is session, false is shared.
+    pub(crate) per_session: Option<bool>,
+    /// What sandboxed sessions may do with the agent's own workspace: none to not see it, ro to read it, rw to work in it. Default: none.
+    pub(crate) workspace_access: Option<Word<WorkspaceAccess>>,
+    /// The folder with the workspaces of sandboxed sessions. Default: `sandboxes` in the state directory.
+    pub(crate) workspace_root: Option<Text>,
+    /// Which sessions the tools of a sandboxed session see: spawned for its own and those that it started, all for as many as others see. Default: spawned.
+    pub(crate) session_tools_visibility: Option<Word<SessionToolsVisibility>>,
+}
+
+/// Which sessions the tools of a sandboxed session see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionToolsVisibility {
+    Spawned,
+    All,
+}
+
+super::word::words! {
+    SandboxMode: "off" => Self::Off, "non-main" => Self::NonMain, "all" => Self::All;
+    SandboxScope: "session" => Self::Session, "agent" => Self::Agent, "shared" => Self::Shared;
+    WorkspaceAccess: "none" => Self::None, "ro" => Self::Ro, "rw" => Self::Rw;
+    SessionToolsVisibility: "spawned" => Self::Spawned, "all" => Self::All;
+}
+
+impl Sandbox {
+    /// Which sessions share a workspace, if it is said.
+    pub(crate) fn scope(&self) -> Option<SandboxScope> {
+        let older = || self.per_session.map(|is_so| if is_so { SandboxScope::Session } else { SandboxScope::Shared });
+        self.scope.map(|word| word.0).or_else(older)
+    }
+}

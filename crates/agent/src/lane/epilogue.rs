@@ -70,7 +70,7 @@ impl Lane {
             said.keep_blocks(kept);
         }
         let has_blocks = said.has_blocks();
-        let (lines, is_quiet) = (std::mem::take(&mut said.lines), said.is_quiet);
+        let (lines, is_quiet) = (said.lines(), said.is_quiet);
         if !last.calls.is_empty() {
             said.hand_over();
         }
@@ -328,14 +328,14 @@ pub(crate) fn ending(
     let steps = course::of(&facts, span);
     let run = &row.run;
     let mut records = closing(ambient, found, answers);
-    let mut said = Replies::of(&facts, &found.accept.options.route);
-    let lines = std::mem::take(&mut said.lines);
+    let said = Replies::of(&facts, &found.accept.options.route);
+    let lines = said.lines();
     if let Some(line) = line {
         let error = match &outcome {
             Outcome::Failed(failure) => Some(failure.message.clone()),
             Outcome::Done | Outcome::Aborted(_) => None,
         };
-        let replies = said.shape(error, false, Duty::Free).payloads;
+        let replies = said.shape(error, false, Duty::Free).0.payloads;
         records.extend(found_ended((line, found), &outcome, replies, at));
     }
     let ended = Ended {
@@ -519,6 +519,7 @@ impl Story {
                 | RunEvent::Asking(_)
                 | RunEvent::Heard
                 | RunEvent::Hooked(_)
+                | RunEvent::Withheld(_)
                 | RunEvent::Ended(_) => {}
             }
         }

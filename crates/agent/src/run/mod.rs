@@ -44,6 +44,7 @@ pub(crate) use plead::Plea;
 pub use plead::{CUT, PLEA};
 pub(crate) use steer::Handed;
 use tools::Made;
+pub(crate) use voice::HeldBlocks;
 
 use crate::{
     ambient::iso,
@@ -175,6 +176,8 @@ pub(crate) struct RunScope {
     pub(crate) plea: Plea,
     /// The answer in blocks, if it is sent so.
     pub(crate) blocks: Option<Blocks>,
+    /// Blocks that wait, because they may repeat what a tool has sent.
+    pub(crate) held_blocks: HeldBlocks,
     /// What the run says on a channel, if it does.
     pub(crate) post: Option<Arc<Line>>,
     /// What was taken by those who sum up and write notes, which leave no line.
@@ -338,7 +341,7 @@ impl RunScope {
     /// The last words, with how full the conversation is.
     fn leave(&mut self, last: Last) -> Last {
         let rest = self.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
-        self.send(rest);
+        self.send_rest(rest);
         Last { fill: self.fill(), ..last }
     }
 

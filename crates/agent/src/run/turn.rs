@@ -104,9 +104,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Step::Think(_) | Step::Next => None,
             Step::Compact => {
                 if !answer.is_empty() {
-                    if let Some(blocks) = &mut scope.blocks {
-                        blocks.rewind();
-                    }
+                    scope.rewind_blocks();
                     scope.pass(RunEvent::Rewound { message: scope.said });
                 }
                 discard(scope, error.cause(), Usage::default());
@@ -122,9 +120,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Step::End(error) => return Err(fail(scope, answer, error).await),
         };
         if !answer.is_empty() {
-            if let Some(blocks) = &mut scope.blocks {
-                blocks.rewind();
-            }
+            scope.rewind_blocks();
             scope.pass(RunEvent::Rewound { message: scope.said });
         }
         discard(scope, error.cause(), Usage::default());
@@ -259,7 +255,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
                 event
             }
             () = voice::until_due(due, hub.ambient.now_ms()) => {
-                scope.tick_blocks();
+                voice.tick(scope);
                 continue;
             }
             () = &mut patience => {

@@ -216,6 +216,15 @@ fn words(step: &Value) -> String {
         "hook" => format!("hook {} at {}: {}", said("hook"), said("point"), said("decision")),
         "switched" => format!("passed over {} ({}): {}", said("fromModel"), said("reason"), said("why")),
         "joined" => "a message joined".to_owned(),
+        "withheld" => {
+            let how = match step["repetition"].as_str().unwrap_or_default() {
+                "part" => "it is a part of what",
+                "introduced" => "it introduces and repeats what",
+                _ => "it is what",
+            };
+            let (chars, call) = (number(step, "chars"), said("call"));
+            format!("withheld {chars} characters, {how} call {call} had sent to the same chat: {:?}", said("text"))
+        }
         "block" => "a piece of the answer was sent".to_owned(),
         other => render::harmless(other),
     }

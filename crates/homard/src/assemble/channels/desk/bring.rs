@@ -22,7 +22,7 @@ use super::{Admitted, Desk, room};
 use crate::assemble::channels::{
     build::label,
     draft::{self, Growing, Spot},
-    media::{self, Keeping, Loaded},
+    media::{self, Loaded},
     policy::{Policy, principal},
     typing,
 };
@@ -137,8 +137,8 @@ impl Desk {
         let is_open = self.hub.agents().get(&agent).is_some_and(|profile| profile.opens_workspace((&asker, &key)));
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
         let peer = policy.at.sender(&incoming.peer.id);
-        let keeping = Keeping::new(workspace, (&peer, incoming.peer.kind), is_open);
-        let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, keeping).await;
+        let folder = media::folder(workspace, (&peer, incoming.peer.kind), is_open);
+        let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, folder).await;
         let words: Vec<&str> =
             said.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
         let previous = self.hub.record(&key).await.ok().flatten().map(|record| record.updated_at);

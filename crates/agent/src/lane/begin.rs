@@ -1,6 +1,6 @@
 //! How a run begins: a new one with its message, one that a restart found with what it did before.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use homard_compact::escalate::Ladder;
 use homard_proto::{
@@ -152,6 +152,8 @@ impl Lane {
             plea: Plea::Nothing,
             blocks: queued.inbound.blocks.clone().map(Blocks::new),
             held_blocks: HeldBlocks::default(),
+            waited: Duration::ZERO,
+            is_wait_told: false,
             post: None,
             beside: Usage::default(),
             history: Conversation::default(),

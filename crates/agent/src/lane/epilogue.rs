@@ -34,7 +34,7 @@ use crate::{
     post::{line::Line, queueing},
     profile::Profile,
     replies::Replies,
-    run::{Driven, Fill, Last, RunError, margin},
+    run::{AnsweredBy, Driven, Fill, Last, RunError, margin},
     wire,
     writer::Then,
 };
@@ -125,9 +125,10 @@ impl Lane {
         end.whole = has_blocks.then(|| wire::whole_of(&stored, &facts));
         wire::keep_payloads(&mut stored, end.payloads(), &facts);
         let end = Arc::new(end);
+        let answered_by = last.answered_by.take();
         last.records.extend(self.settle(
             queued,
-            &end,
+            (&end, answered_by.as_ref()),
             (last.credential.as_ref(), &story.compactions, story.is_counted),
         ));
         let outgoing = self.finals(queued, &end, (!story.compactions.is_empty(), has_blocks));
@@ -254,7 +255,7 @@ impl Lane {
     fn settle(
         &mut self,
         queued: &Queued,
-        end: &End,
+        (end, answered_by): (&End, Option<&AnsweredBy>),
         (credential, compactions, is_counted): (Option<&Arc<str>>, &[Made], bool),
     ) -> Option<Rec> {
         // What is believed of the session may not be on disk.
@@ -272,6 +273,14 @@ impl Lane {
         }
         if let Some(credential) = credential {
             answerer::prefer(record, credential);
+        }
+        // A fallback may have answered: lists and `/status` show the model that did.
+        let began_with = record.model_provider.as_ref().zip(record.model.as_ref());
+        if let (Some(began_with), Some(AnsweredBy { provider, model, window })) = (began_with, answered_by)
+            && began_with != (provider, model)
+        {
+            (record.model_provider, record.model) = (Some(provider.clone()), Some(model.clone()));
+            record.context_tokens = Some(*window);
         }
         if end.usage != Usage::default() {
             record.input_tokens = Some(end.usage.input);

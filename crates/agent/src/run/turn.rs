@@ -21,7 +21,7 @@ use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Concealed, Last, Plea, RunError, RunScope, compact,
+    AnsweredBy, Concealed, Last, Plea, RunError, RunScope, compact,
     voice::{self, Voice},
 };
 use crate::{
@@ -126,6 +126,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
         discard(scope, error.cause(), Usage::default());
         if let Some(Wait { after, attempt, most }) = wait {
             let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
+            scope.tell_wait(&why, after);
             scope.pass(RunEvent::Retrying { model, attempt: (attempt, most), after, why });
             let cancel = scope.cancel.clone();
             let slot = scope.slot.clone();
@@ -162,6 +163,7 @@ async fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, u
         records: vec![line],
         facts: 1,
         credential: scope.failover.sticky().cloned(),
+        answered_by: Some(AnsweredBy::of(scope.failover.candidate().model.spec())),
         ..Last::default()
     }))
 }

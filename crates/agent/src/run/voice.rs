@@ -38,6 +38,9 @@ pub(super) struct Voice {
     is_open: bool,
 }
 
+/// How long a run waits for models before the person is told on a channel.
+const TELL_WAIT: Duration = Duration::from_secs(10);
+
 /// Blocks of the message at hand that wait, because all of it may repeat what a tool has sent.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBlocks {
@@ -205,6 +208,19 @@ impl RunScope {
             let records = queueing(&outgoing).collect();
             self.hub.mail_out((records, Then::publish(&self.tape, 1)), outgoing, Some(&line));
         }
+    }
+
+    /// Tells the person on the run's channel, once in a run, that no model can answer at the moment and that the run waits.
+    pub(super) fn tell_wait(&mut self, why: &str, after: Duration) {
+        self.waited += after;
+        let is_due = replies::is_answer_due(self.class, &self.origin.principal, self.tape.key());
+        if self.is_wait_told || self.waited < TELL_WAIT || !is_due || self.post.is_none() {
+            return;
+        }
+        self.is_wait_told = true;
+        let (why, most) = (self.profile.secrets.mask(why).into_owned(), self.failover.retry_time().as_secs());
+        let text = format!("⏳ No model can answer at the moment: {why}. I keep trying for up to {most} s.");
+        self.send_block(Payload { kind: Kind::Notice, ..Payload::answer(text) });
     }
 
     /// Says on the run's channel what a tool is about to do, where that is wanted.

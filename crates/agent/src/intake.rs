@@ -132,6 +132,9 @@ async fn attached(
     key: &SessionKey,
     (attachments, run): (&[Attachment], &RunId),
 ) -> Result<Attached, ErrorShape> {
+    if attachments.is_empty() {
+        return Ok(Attached::default());
+    }
     let profile = hub.agents().of(key.agent());
     let asker = tool::Origin { principal: principal.to_owned(), ..tool::Origin::default() };
     let is_open = profile.opens_workspace((&asker, key));

@@ -131,8 +131,8 @@ pub enum RunEvent {
     },
     /// A hook decided something.
     Hooked(Arc<homard_hooks::Note>),
-    /// A text of the model's is not sent, because a tool of the run had sent it to the same conversation. Nobody is woken
-    /// for it.
+    /// A text of the model's is not sent, because a tool of the run had sent it to the same conversation. It wakes
+    /// no follower.
     Withheld(Arc<Withheld>),
     /// The conversation is being made short.
     Compacting,

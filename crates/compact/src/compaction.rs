@@ -231,7 +231,7 @@ impl Compaction {
         }
     }
 
-    /// Whether the lines that would be summed up are hardly longer than a short summary of them: no model is asked then.
+    /// Whether the lines to summarise are hardly longer than a short summary of them, so that no model is asked.
     fn is_too_little(&self) -> bool {
         let Some(pass) = &self.at_work else { return false };
         self.replaced(pass.kept) < 2 * LEAST_SUMMARY + WRAPPING

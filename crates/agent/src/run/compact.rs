@@ -215,7 +215,7 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let overhead = overhead(&scope.request(spec));
-    // Notes are stored before lines are summed up; where none are, no model is asked for them.
+    // Without anything to summarise, no model is asked for notes.
     let window = (spec.context_window, overhead);
     let is_idle = matches!(wish, Wish::Short { .. })
         && shorten::has_nothing_to_do(&scope.history, &scope.profile.compaction, window);

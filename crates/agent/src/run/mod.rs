@@ -179,7 +179,7 @@ pub(crate) struct RunScope {
     pub(crate) blocks: Option<Blocks>,
     /// Blocks that wait, because they may repeat what a tool has sent.
     pub(crate) held_blocks: HeldBlocks,
-    /// How long the run has waited for models that failed, and whether the person was told.
+    /// How long the run has waited for models that failed, and whether its channel shows that.
     pub(crate) waited: Duration,
     pub(crate) is_wait_told: bool,
     /// What the run says on a channel, if it does.

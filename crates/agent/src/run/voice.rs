@@ -38,7 +38,7 @@ pub(super) struct Voice {
     is_open: bool,
 }
 
-/// How long a run waits for models before the person is told on a channel.
+/// How long a run waits for models before it reports the wait on its channel.
 const TELL_WAIT: Duration = Duration::from_secs(10);
 
 /// Blocks of the message at hand that wait, because all of it may repeat what a tool has sent.
@@ -175,7 +175,7 @@ impl RunScope {
         self.held_blocks = HeldBlocks::default();
     }
 
-    /// The message at hand is void. Nothing of it was sent.
+    /// Discards the blocks of the message at hand, which the model writes anew. None of them was sent.
     pub(super) fn rewind_blocks(&mut self) {
         self.blocks.iter_mut().for_each(Blocks::rewind);
         self.held_blocks = HeldBlocks::default();

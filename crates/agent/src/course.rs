@@ -22,6 +22,9 @@ use crate::event::{Event, RunEvent};
 /// How long a reason may be, in characters: it is for a line of a table.
 const WHY: usize = 300;
 
+/// How many characters of a withheld text are shown.
+const EXCERPT: usize = 80;
+
 /// When a run was accepted, and up to when it is told. Milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span<'a> {
@@ -186,6 +189,11 @@ impl Course {
                 self.aside(at, at, What::Joined);
             }
             RunEvent::Block(_) => self.aside(at, at, What::Block),
+            RunEvent::Withheld(withheld) => {
+                let (call, repetition) = (withheld.call.to_string(), withheld.repetition.name().to_owned());
+                let (chars, text) = (withheld.text.chars().count() as u64, excerpt(&withheld.text));
+                self.aside(at, at, What::Withheld { call, repetition, chars, text });
+            }
             RunEvent::Input(_)
             | RunEvent::Absorbed { .. }
             | RunEvent::Answering { .. }
@@ -328,6 +336,12 @@ fn took(asked: &mut Asked, usage: &Usage) {
     asked.cache_read = usage.cache_read;
     asked.cache_write = usage.cache_write;
     asked.cost = usage.cost.total;
+}
+
+/// The beginning of a text, in one line.
+fn excerpt(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(EXCERPT).collect()
 }
 
 fn short(why: &str) -> String {

@@ -6,7 +6,7 @@ use homard_proto::{
     CallId, EntryId, RunId, SessionId,
     message::{Assistant, Message, ToolCall, ToolResult as Answered, Usage},
 };
-use homard_reply::payload::Payload;
+use homard_reply::{payload::Payload, sent::Withheld};
 pub use homard_store::{AbortReason, Failure, FailureKind, Outcome, timeline::TruncatedInput};
 use serde_json::Value;
 
@@ -131,6 +131,9 @@ pub enum RunEvent {
     },
     /// A hook decided something.
     Hooked(Arc<homard_hooks::Note>),
+    /// A text of the model's is not sent, because a tool of the run had sent it to the same conversation. It wakes
+    /// no follower.
+    Withheld(Arc<Withheld>),
     /// The conversation is being made short.
     Compacting,
     /// The conversation was made short (stored).

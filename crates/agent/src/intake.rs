@@ -4,15 +4,21 @@ pub mod attachments;
 
 use std::time::Duration;
 
+use homard_media::InboundFolder;
 use homard_proto::{
     AgentId, ErrorShape, Route, RunId, SessionId, SessionKey, id,
     message::{Block, User},
-    method::{Params, agent::AgentParams, chat::SendParams},
+    method::{
+        Params,
+        agent::AgentParams,
+        chat::{Attachment, SendParams},
+    },
 };
 use homard_store::{Authority, Origin, Post, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use self::attachments::Attached;
 use crate::{
     command::{
         Command, Inline, OWNER, Parsed,
@@ -21,6 +27,7 @@ use crate::{
     hub::{Hub, Inbound},
     lane::slots::Class,
     post::plan::Wish,
+    tool,
 };
 
 /// The method of messages from chat platforms.
@@ -75,18 +82,18 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     if text.is_empty() {
         return Err(wrong("message must not be blank"));
     }
-    let pictures = attachments::pictures(params.attachments.clone()).await?;
     let named = [&params.reply_channel, &params.channel].map(Option::as_deref);
     let named = named.map(|raw| raw.map(|raw| channel(hub, raw)).transpose());
     let [replied, given] = named;
     let given = replied?.or(given?);
     let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
     let (key, session) = resolve(hub, &params).await?;
+    let attached = attached(hub, principal, &key, (&params.attachments, &params.idempotency_key)).await?;
     let (route, post) = post(hub, &key, &params, given).await?;
     let class = Class::choose(params.lane.as_deref(), &key);
     let Parsed { command, text, .. } = hub.rules().read(principal, text);
     let mut message = message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text));
-    attachments::attach(&mut message, pictures);
+    attached.attach_to(&mut message);
     Ok(Inbound {
         run: params.idempotency_key.clone(),
         principal: principal.to_owned(),
@@ -118,12 +125,34 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     })
 }
 
+/// Opens what comes with a message for a session: files are kept in the sender's folder of the agent's workspace.
+async fn attached(
+    hub: &Hub,
+    principal: &str,
+    key: &SessionKey,
+    (attachments, run): (&[Attachment], &RunId),
+) -> Result<Attached, ErrorShape> {
+    if attachments.is_empty() {
+        return Ok(Attached::default());
+    }
+    let profile = hub.agents().of(key.agent());
+    let asker = tool::Origin { principal: principal.to_owned(), ..tool::Origin::default() };
+    let is_open = profile.opens_workspace((&asker, key));
+    let folder = profile.setting.workspace.as_deref();
+    let folder = folder.map(|workspace| InboundFolder::new(workspace, &folder_name(principal), is_open));
+    attachments::open_all(attachments.to_vec(), folder, run.as_str()).await
+}
+
+/// The name of a sender's folder.
+fn folder_name(principal: &str) -> String {
+    principal.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
 /// Makes an [`Inbound`] of the parameters of `chat.send`, or says what is wrong with them.
 pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbound, ErrorShape> {
     let wrong = |why: &str| ErrorShape::invalid(format!("invalid chat.send params: {why}"));
     let text = params.message.trim();
-    let pictures = attachments::pictures(params.attachments.clone()).await?;
-    if text.is_empty() && pictures.is_empty() {
+    if text.is_empty() && params.attachments.is_empty() {
         return Err(ErrorShape::invalid("message or attachment required"));
     }
     let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
@@ -132,6 +161,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     if let Some(agent) = key.agent() {
         known_agent(hub, agent.as_str())?;
     }
+    let attached = attached(hub, principal, &key, (&params.attachments, &params.idempotency_key)).await?;
     let Parsed { command, inline, text } = match params.suppress_command_interpretation {
         Some(true) => Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() },
         Some(false) | None => hub.rules().read(principal, text),
@@ -149,7 +179,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     let mode = params.queue_mode.as_deref().and_then(Mode::parse);
     let asked = mode.map(|mode| Inline::Set(Overrides { mode: Some(mode), ..Overrides::default() }));
     let mut message = message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text));
-    attachments::attach(&mut message, pictures);
+    attached.attach_to(&mut message);
     Ok(Inbound {
         run: params.idempotency_key.clone(),
         principal: principal.to_owned(),

@@ -242,10 +242,9 @@ impl fmt::Debug for Profile {
 /// How long a run retries at most, over all models that it asks, before it fails with the last error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryTime {
-    /// While somebody waits for the answer on a connection: at a terminal, in a chat client, in a program.
+    /// While a person waits for the answer: at a terminal, in a chat client, on a chat platform, in a program.
     pub attended: Duration,
-    /// Otherwise: scheduled runs, heartbeats, sub-agents, webhooks, and chat platforms, where a late answer is better than
-    /// none.
+    /// Otherwise: scheduled runs, heartbeats, sub-agents and webhooks, where a late answer is better than none.
     pub unattended: Duration,
 }
 

@@ -10,7 +10,7 @@ use homard_proto::{
 use homard_reply::{
     label::{self, Style},
     payload::{Kind, Payload},
-    sent::Sent,
+    sent::{Sent, Withheld},
     shape::{self, Duty, Ending, Shaped, ToolFailure, Turn},
     spoken::{self, Rules, Said},
 };
@@ -25,9 +25,7 @@ use crate::{
 /// What a run has said and done so far, as far as the user is concerned.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    said: Vec<Payload>,
-    /// The lines of the transcript that hold what was said.
-    pub(crate) lines: Vec<EntryId>,
+    said: Vec<SaidMessage>,
     thoughts: Vec<String>,
     /// The calls of the last message: their names and arguments are known before their results.
     calls: Vec<(String, String, Value)>,
@@ -38,6 +36,16 @@ pub(crate) struct Replies {
     delivered: Vec<Payload>,
     sent: Sent,
     origin: Route,
+}
+
+/// A message of the model's for the user.
+#[derive(Debug)]
+struct SaidMessage {
+    /// Its line in the transcript.
+    entry: EntryId,
+    /// How many messages of the person the run had read before it.
+    input: u32,
+    payload: Payload,
 }
 
 /// What the user can expect of a run, whatever the model thinks of it: who wrote to the agent alone gets an answer.
@@ -58,9 +66,9 @@ impl Replies {
                 RunEvent::Assistant { entry, said } => replies.hear(entry, said),
                 RunEvent::ToolEnded { call, result, .. } => replies.note(call, result),
                 RunEvent::Block(block) => replies.delivered.push((**block).clone()),
+                RunEvent::Input(_) => replies.sent.next_input(),
                 RunEvent::Started { .. }
                 | RunEvent::Waited(_)
-                | RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
@@ -72,6 +80,7 @@ impl Replies {
                 | RunEvent::Heard
                 | RunEvent::Discarded { .. }
                 | RunEvent::Hooked(_)
+                | RunEvent::Withheld(_)
                 | RunEvent::ToolStarted { .. }
                 | RunEvent::ToolProgress { .. }
                 | RunEvent::Compacting
@@ -92,8 +101,7 @@ impl Replies {
         self.is_quiet = read.found.is_heartbeat;
         let payload = Payload::from(read);
         if !payload.is_empty() {
-            self.lines.push(entry.clone());
-            self.said.push(payload);
+            self.said.push(SaidMessage { entry: entry.clone(), input: self.sent.input(), payload });
         }
         self.thoughts.extend(thoughts(said));
         self.calls =
@@ -117,6 +125,12 @@ impl Replies {
         self.failure = Some(ToolFailure { label, error: join_text(&result.content) });
     }
 
+    /// The lines of the transcript that hold what the user gets: all messages but those that are withheld.
+    pub(crate) fn lines(&self) -> Vec<EntryId> {
+        let is_new = |said: &&SaidMessage| self.sent.repetition(&said.payload.text, said.input).is_none();
+        self.said.iter().filter(is_new).map(|said| said.entry.clone()).collect()
+    }
+
     /// Only so many blocks have got through.
     pub(crate) fn keep_blocks(&mut self, count: usize) {
         self.delivered.truncate(count);
@@ -127,9 +141,19 @@ impl Replies {
         self.delivered.iter().any(|block| block.kind == Kind::Answer)
     }
 
-    /// What is still to be said of a payload, after what tools have said.
+    /// What is still to be said of a whole message of the model's, after what tools have sent.
     pub(crate) fn left(&self, payload: Payload) -> Option<Payload> {
-        self.sent.left(payload, &self.origin)
+        self.sent.withhold(payload, self.sent.input()).0
+    }
+
+    /// Whether a message of the model's, as far as it is known, repeats what tools have sent, or may come to that.
+    pub(crate) fn may_repeat(&self, text: &str) -> bool {
+        self.sent.may_repeat(text)
+    }
+
+    /// Whether a whole message of the model's repeats what tools have sent.
+    pub(crate) fn repeats(&self, text: &str) -> bool {
+        self.sent.repetition(text, self.sent.input()).is_some()
     }
 
     /// The run was stopped: what failed on the way is no news.
@@ -147,20 +171,26 @@ impl Replies {
         self.ending == Ending::Silence
     }
 
-    /// Puts them in the order in which they are sent.
-    pub(crate) fn shape(self, error: Option<String>, shows_thoughts: bool, duty: Duty) -> Shaped {
-        shape::shape(Turn {
-            said: self.said,
+    /// Puts them in the order in which they are sent, and says which texts are withheld.
+    pub(crate) fn shape(self, error: Option<String>, shows_thoughts: bool, duty: Duty) -> (Shaped, Vec<Withheld>) {
+        let (mut said, mut withheld) = (Vec::new(), Vec::new());
+        for SaidMessage { input, payload, .. } in self.said {
+            let (left, repeated) = self.sent.withhold(payload, input);
+            said.extend(left);
+            withheld.extend(repeated);
+        }
+        let shaped = shape::shape(Turn {
+            said,
             error,
             tools: Vec::new(),
             reasoning: shows_thoughts.then(|| self.thoughts.join("\n\n")).filter(|thoughts| !thoughts.is_empty()),
             failure: self.failure,
             ending: self.ending,
             delivered: &self.delivered,
-            sent: &self.sent,
-            origin: &self.origin,
+            is_answered: self.sent.is_answered(),
             duty,
-        })
+        });
+        (shaped, withheld)
     }
 }
 

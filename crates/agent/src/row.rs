@@ -6,7 +6,9 @@ use homard_proto::{Generation, SessionKey, session::Record};
 use serde_json::{Map, Value, json};
 
 /// Members of a record that this version only carries, and that lists show.
-const CARRIED: [&str; 19] = [
+const CARRIED: [&str; 21] = [
+    "modelOverride",
+    "providerOverride",
     "displayName",
     "channel",
     "subject",

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use homard_compact::{
-    Compaction, History, Limits, Settings, Task,
+    Compaction, History, Limits, Line, Settings, Task,
     compaction::{Outcome, Step},
     escalate::{GaveUp, Ladder},
     measure::measure,
@@ -109,10 +109,28 @@ pub(crate) fn limits(
     settings.limits(window, overhead, scale)
 }
 
+/// Whether a compaction that is asked for would find nothing to do. Asks no model.
+pub(crate) fn has_nothing_to_do(
+    conversation: &Conversation,
+    settings: &Settings,
+    (window, overhead): (u64, u64),
+) -> bool {
+    let (lines, kept, previous) = shown(conversation);
+    let limits = limits(conversation, settings, (window, overhead), Ladder::default());
+    let task = Task { lines, kept, previous, limits, focus: None, summary_windows: vec![window], mode: settings.mode };
+    matches!(Compaction::new(task, Ladder::default()).step(), Step::Nothing(_))
+}
+
+/// What a model is shown of a conversation: its lines, how many the last compaction kept, and what that wrote.
+fn shown(conversation: &Conversation) -> (Vec<Line>, Option<usize>, Option<Previous>) {
+    let summary = conversation.summary();
+    let previous = summary.map(|summary| Previous { text: summary.text.clone(), details: summary.details.clone() });
+    (conversation.lines(), conversation.kept(), previous)
+}
+
 /// Makes a conversation short.
 pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
-    let (lines, kept, summary) = (work.conversation.lines(), work.conversation.kept(), work.conversation.summary());
-    let previous = summary.map(|summary| Previous { text: summary.text.clone(), details: summary.details.clone() });
+    let (lines, kept, previous) = shown(work.conversation);
     let limits = limits(work.conversation, work.settings, (work.window, work.overhead), work.ladder);
     let ids: Vec<_> = lines.iter().map(|line| line.entry.clone()).collect();
     let task = Task {

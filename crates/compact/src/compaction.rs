@@ -211,7 +211,8 @@ impl Compaction {
         match rung {
             Rung::Summary => {
                 let planned = self.sum_up(Keep::Recent(keep), true);
-                if let Some(nothing) = planned.err().filter(|_| self.had_room()) {
+                let nothing = planned.err().or_else(|| self.is_too_little().then_some(Nothing::Short));
+                if let Some(nothing) = nothing.filter(|_| self.had_room()) {
                     self.end = Some(Step::Nothing(nothing));
                 }
             }
@@ -228,6 +229,18 @@ impl Compaction {
             }
             Rung::Bare => self.sum_up(Keep::None, false).unwrap_or_default(),
         }
+    }
+
+    /// Whether the lines to summarise are hardly longer than a short summary of them, so that no model is asked.
+    fn is_too_little(&self) -> bool {
+        let Some(pass) = &self.at_work else { return false };
+        self.replaced(pass.kept) < 2 * LEAST_SUMMARY + WRAPPING
+    }
+
+    /// What a summary stands for that leaves the lines from `kept` on, in tokens.
+    fn replaced(&self, kept: usize) -> u64 {
+        let previous = self.task.previous.as_ref().map_or(0, |previous| estimate(&previous.text));
+        previous + weight(&self.task.lines[self.kept..kept])
     }
 
     /// Shows at most so many characters of each result.
@@ -264,6 +277,9 @@ impl Compaction {
         let request_budget = request_budget(&self.task.limits);
         let quoted = request.as_ref().map_or(0, |request| estimate(&request.text)).min(request_budget);
         let taken = weight(&lines[plan.kept..]) + quoted + WRAPPING;
+        // Where nothing forces it, only a summary that is shorter than what it stands for is worth writing.
+        let gain = self.replaced(self.kept + plan.kept).saturating_sub(quoted + WRAPPING);
+        let summary = if self.had_room() { summary.min(gain) } else { summary };
         Job {
             history: messages(&lines[plan.history.clone()]),
             prefix: messages(&lines[plan.prefix.clone()]),

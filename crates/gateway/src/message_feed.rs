@@ -106,6 +106,7 @@ impl StoredMessage {
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::Hooked(_)
+            | RunEvent::Withheld(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. }

@@ -8,7 +8,7 @@ mod extend;
 
 use crate::{Level, Prices, Spec};
 
-pub use extend::{Configured, Mode, Offer, extend, resolve};
+pub use extend::{Configured, Mode, Offer, extend, resolve, timeout};
 
 const CATALOG: &str = include_str!("../data/catalog.txt");
 

@@ -170,6 +170,11 @@ impl Failover {
         &self.notes
     }
 
+    /// How long the same candidates are asked again, over all of them, before the run fails.
+    pub fn retry_time(&self) -> Duration {
+        self.terms.limits.total
+    }
+
     /// How long the candidate may say nothing: its own patience, but no more than its share of the time that is left,
     /// so that everybody can be asked before the deadline.
     pub fn idle(&self, now: u64) -> Duration {

@@ -36,6 +36,10 @@ pub struct Blocks {
     from: Break,
     chunker: Chunker,
     coalescer: Option<Coalescer>,
+    /// How long nothing has to come until complete lines and paragraphs go; `None` for never.
+    idle_ms: Option<u64>,
+    /// When the last words came, unless they were looked at since.
+    said_at: Option<u64>,
     /// How many of a message's media are with a block.
     media: usize,
     /// Whether a block of the message at hand was sent.
@@ -46,14 +50,17 @@ impl Blocks {
     /// Before the first word.
     pub fn new(rules: Rules) -> Self {
         let Rules { from, bounds, coalesce } = rules;
-        let coalescer = coalesce.map(Coalescer::new);
-        Self { from, chunker: Chunker::new(bounds), coalescer, media: 0, has_sent: false }
+        let idle_ms = coalesce.as_ref().map(|settings| settings.idle_ms).filter(|&idle_ms| idle_ms > 0);
+        let (coalescer, chunker) = (coalesce.map(Coalescer::new), Chunker::new(bounds));
+        Self { from, chunker, coalescer, idle_ms, said_at: None, media: 0, has_sent: false }
     }
 
-    /// More words for the user. `found` is what the message has asked of the house so far.
+    /// More words for the user, or only white space, which is not in `text`. `found` is what the message has asked of the
+    /// house so far.
     pub fn say(&mut self, text: &str, found: &Found, now_ms: u64) -> Vec<Payload> {
         match self.from {
             Break::TextEnd => {
+                self.said_at = Some(now_ms);
                 let cut = self.chunker.push(text);
                 self.send(cut, found, now_ms)
             }
@@ -84,7 +91,7 @@ impl Blocks {
         }
         let mut sent = self.send(rest, found, now_ms);
         sent.extend(self.coalescer.as_mut().and_then(Coalescer::flush));
-        (self.media, self.has_sent) = (0, false);
+        (self.media, self.has_sent, self.said_at) = (0, false, None);
         sent
     }
 
@@ -95,13 +102,21 @@ impl Blocks {
 
     /// When something is to be sent although nothing comes.
     pub fn due(&self) -> Option<u64> {
-        self.coalescer.as_ref().and_then(Coalescer::due)
+        let complete = self.said_at.zip(self.idle_ms).map(|(said_at, idle_ms)| said_at.saturating_add(idle_ms));
+        complete.into_iter().chain(self.coalescer.as_ref().and_then(Coalescer::due)).min()
     }
 
-    /// The time has come, perhaps.
-    pub fn tick(&mut self, now_ms: u64) -> Option<Payload> {
-        let sent = self.coalescer.as_mut()?.tick(now_ms);
-        self.has_sent |= sent.is_some();
+    /// The time has come, perhaps. `trailing` is the white space that follows the words so far.
+    pub fn tick(&mut self, trailing: &str, found: &Found, now_ms: u64) -> Vec<Payload> {
+        let mut sent = Vec::new();
+        let is_due = |said_at: &mut u64| self.idle_ms.is_some_and(|idle_ms| said_at.saturating_add(idle_ms) <= now_ms);
+        if let Some(said_at) = self.said_at.take_if(is_due) {
+            let complete = self.chunker.release(trailing);
+            // They have waited since they came.
+            sent = self.send(complete, found, said_at);
+        }
+        sent.extend(self.coalescer.as_mut().and_then(|coalescer| coalescer.tick(now_ms)));
+        self.has_sent |= !sent.is_empty();
         sent
     }
 
@@ -114,7 +129,7 @@ impl Blocks {
     pub fn rewind(&mut self) {
         drop(self.chunker.finish());
         drop(self.coalescer.as_mut().and_then(Coalescer::flush));
-        self.media = 0;
+        (self.media, self.said_at) = (0, None);
     }
 
     fn send(&mut self, cut: Vec<String>, found: &Found, now_ms: u64) -> Vec<Payload> {
@@ -177,8 +192,43 @@ mod tests {
         let found = Found::default();
         assert_eq!(blocks.say("One, two.\n\nThree, four.\n\nF", &found, 0), []);
         assert_eq!(blocks.due(), Some(1000));
-        assert_eq!(blocks.tick(999), None);
-        assert_eq!(blocks.tick(1000).unwrap().text, "One, two.\n\nThree, four.");
+        assert_eq!(blocks.tick("", &found, 999), []);
+        assert_eq!(texts(&blocks.tick("", &found, 1000)), ["One, two.\n\nThree, four."]);
+    }
+
+    /// Acceptance D15: white space after the last words is held back by the reader of the stream.
+    #[test]
+    fn a_complete_paragraph_goes_when_nothing_comes() {
+        let settings = coalesce::Settings { min: 5, max: 100, idle_ms: 500, joiner: "\n\n" };
+        let found = Found::default();
+        for prefer in [Prefer::Paragraph, Prefer::Newline, Prefer::Sentence] {
+            for trailing in ["\n", "\n\n"] {
+                let bounds = Bounds { min: 5, max: 40, prefer };
+                let coalesce = Some(settings.clone());
+                let mut blocks = Blocks::new(Rules { from: Break::TextEnd, bounds, coalesce });
+                assert_eq!(blocks.say("One and two.", &found, 0), []);
+                assert_eq!(blocks.say("", &found, 200), []);
+                assert_eq!((blocks.due(), blocks.tick(trailing, &found, 699)), (Some(700), vec![]));
+                assert_eq!(texts(&blocks.tick(trailing, &found, 700)), ["One and two."], "{prefer:?} {trailing:?}");
+                assert_eq!(blocks.due(), None);
+                assert_eq!(blocks.say(&format!("{trailing}Three"), &found, 3_000), []);
+                assert_eq!(blocks.tick("", &found, 4_000), [], "it is not complete");
+                assert_eq!(texts(&blocks.end_message(&found, 5_000)), ["Three"]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_complete_waits() {
+        let settings = coalesce::Settings { min: 5, max: 100, idle_ms: 500, joiner: "\n\n" };
+        let found = Found::default();
+        for (text, trailing) in
+            [("One and two", ""), ("One and two", " "), ("```\nlet x = 1;", "\n\n"), ("One.", "\n\n")]
+        {
+            let mut blocks = Blocks::new(Rules { coalesce: Some(settings.clone()), ..rules(Break::TextEnd) });
+            assert_eq!(blocks.say(text, &found, 0), []);
+            assert_eq!((blocks.tick(trailing, &found, 500), blocks.due()), (vec![], None), "{text:?}");
+        }
     }
 
     #[test]

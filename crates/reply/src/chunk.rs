@@ -46,7 +46,7 @@ impl Prefer {
 ///
 /// Nothing but white space at the cuts is lost. A cut inside a fence closes it and opens it again in the next block with
 /// the same line, if `max` leaves room for that (a tenth at least). No grapheme is cut unless it alone is longer than a block.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Chunker {
     bounds: Bounds,
     /// What came and was not given back; before `start` it was.
@@ -80,6 +80,22 @@ impl Chunker {
     /// Takes more of the text and leaves all cuts to [`finish`](Self::finish), which then makes as few as it can.
     pub fn hold(&mut self, text: &str) {
         self.text.push_str(text);
+    }
+
+    /// Nothing has come for a while: gives back the text up to its last preferred place, or all of it if it ends with a
+    /// complete line. `trailing` is white space that is known to follow and has not been pushed.
+    pub fn release(&mut self, trailing: &str) -> Vec<String> {
+        let mut ahead = self.clone();
+        let mut blocks = ahead.push(trailing);
+        if let Some(mark) = ahead.block.complete(&ahead.text) {
+            blocks.extend(ahead.cut(Cut::Outside(mark)));
+            blocks.extend(ahead.drain(Search::Soon));
+        }
+        // White space that comes once more, with the next words, stands before a block and is left away.
+        if !blocks.is_empty() {
+            *self = ahead;
+        }
+        blocks
     }
 
     /// The text is over: gives back the rest. What comes after is another text.

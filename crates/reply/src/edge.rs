@@ -48,6 +48,11 @@ impl Edges {
         }
     }
 
+    /// White space at the end of the text so far, which is held back because the text may end with it.
+    pub(crate) fn trailing(&self) -> &str {
+        &self.held[..self.held.len() - self.held.trim_start().len()]
+    }
+
     /// Whether the text is `NO_REPLY` and nothing else, if it ends here.
     pub(crate) fn is_silent(&self) -> bool {
         self.is_end() && self.last.is_none() && self.words.silent

@@ -1,127 +1,172 @@
-//! What a run has said on chat platforms with its own tools, so that its answer does not say it again.
+//! What a run has sent with the `message` tool to the conversation that it answers, so that its answer does not repeat it.
 //!
-//! A call counts when it went well. A text that was sent is not sent once more; and when something went to the very
-//! conversation that asked, the answer to it was that. What must not be swallowed is kept: errors, media that no tool
-//! sent, and a longer answer that merely quotes what was sent.
+//! Only repetitions are withheld: an answer in the same words, an answer that is whole sentences of what was sent, or
+//! what was sent behind a short introduction ("Done, I wrote: ..."). Words *after* what was sent are news, and so is
+//! every other text, because reading something twice does less harm than never reading it. A message that was sent to
+//! another conversation has not been read in this one and withholds nothing.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use homard_proto::{CallId, Route};
 use serde_json::Value;
 
-use crate::payload::{Kind, Payload};
+use crate::payload::Payload;
 
-/// How much is remembered of each kind; the oldest goes first.
+/// How many texts and media are remembered; the oldest text goes first.
 const MOST: usize = 200;
-/// Texts shorter than so many characters are never taken for repetitions: everybody says "ok".
+/// Below this many characters only an equal text is a repetition: short sentences are said again with a new meaning.
 const SHORTEST: usize = 10;
-/// How much of a text must have been sent, in percent, for it to be a repetition.
+/// How much of an answer must have been sent, in percent, if it introduces what was sent.
 const OVERLAP: usize = 80;
 
-/// What a run has said with its tools.
+/// What a run has sent to the conversation that it answers.
 #[derive(Debug, Clone, Default)]
 pub struct Sent {
     pending: HashMap<CallId, Piece>,
-    texts: VecDeque<String>,
-    places: VecDeque<Route>,
+    texts: VecDeque<SentText>,
     media: BTreeSet<String>,
+    /// Whether anything was sent.
+    is_answered: bool,
+    /// How many messages of the person the run has read. What was sent before a message is no answer to it.
+    input: u32,
 }
 
-/// What one call says.
+/// What one call sends to this conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     text: String,
-    places: Vec<Route>,
-    /// What it showed in the conversation that the run answers.
     media: Vec<String>,
 }
 
+#[derive(Debug, Clone)]
+struct SentText {
+    call: CallId,
+    input: u32,
+    text: Plain,
+}
+
+/// A text that is withheld because the person has read it already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withheld {
+    /// The text.
+    pub text: String,
+    /// The tool call that sent it.
+    pub call: CallId,
+    /// How it repeats what the call sent.
+    pub repetition: Repetition,
+}
+
+/// How an answer repeats a text that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repetition {
+    /// The same words.
+    Same,
+    /// Whole sentences of it.
+    Part,
+    /// All of it behind a short introduction.
+    Introduced,
+}
+
+impl Repetition {
+    /// The name in a run's timeline.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Part => "part",
+            Self::Introduced => "introduced",
+        }
+    }
+}
+
 impl Sent {
-    /// A call begins. `origin` is where the run's own answer goes, and where a call that names nobody says something.
+    /// A call begins. `origin` is the conversation that the run answers, and the target of a call that names none.
     pub fn begin(&mut self, call: &CallId, tool: &str, arguments: &Value, origin: &Route) {
         if let Some(piece) = Piece::of(tool, arguments, origin) {
             self.pending.insert(call.clone(), piece);
         }
     }
 
-    /// A call has ended; one that failed said nothing.
+    /// A call has ended; one that failed sent nothing.
     pub fn end(&mut self, call: &CallId, is_error: bool) {
         let Some(piece) = self.pending.remove(call).filter(|_| !is_error) else { return };
-        let text = plain(&piece.text);
-        if text.chars().count() >= SHORTEST {
-            keep(&mut self.texts, text);
+        self.is_answered = true;
+        self.texts.push_back(SentText { call: call.clone(), input: self.input, text: Plain::of(&piece.text) });
+        if self.texts.len() > MOST {
+            self.texts.pop_front();
         }
-        piece.places.into_iter().for_each(|place| keep(&mut self.places, place));
         if self.media.len() < MOST {
             self.media.extend(piece.media);
         }
     }
 
-    /// Whether a text was said already: it is a part of what was sent, or hardly more than that.
-    pub fn repeats(&self, text: &str) -> bool {
-        let text = plain(text);
-        let length = text.chars().count();
-        length >= SHORTEST
-            && self.texts.iter().any(|sent| {
-                sent.contains(&text) || (text.contains(sent) && sent.chars().count() * 100 >= length * OVERLAP)
-            })
+    /// The run has read another message of the person.
+    pub fn next_input(&mut self) {
+        self.input += 1;
     }
 
-    /// Whether something was said in the conversation that the run answers.
-    pub fn answered(&self, origin: &Route) -> bool {
-        origin.channel.is_some() && self.places.iter().any(|place| is_same(place, origin))
+    /// How many messages of the person the run has read.
+    pub fn input(&self) -> u32 {
+        self.input
     }
 
-    /// What is still to be said of a payload for `origin`: all of it, its new media without the words, or nothing.
-    pub fn left(&self, payload: Payload, origin: &Route) -> Option<Payload> {
-        let may_repeat = match payload.kind {
-            Kind::Answer | Kind::Reasoning => true,
-            Kind::Error | Kind::Tool | Kind::Notice => false,
-        };
-        if !may_repeat || !(self.answered(origin) || self.repeats(&payload.text)) {
-            return Some(payload);
-        }
-        let media: Vec<_> = payload.media.into_iter().filter(|media| !self.media.contains(media)).collect();
-        (!media.is_empty()).then(|| Payload { text: String::new(), media, ..payload })
+    /// Whether something was sent to the conversation that the run answers.
+    pub fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// How a text, said after so many messages of the person, repeats what was sent, and which call sent that.
+    pub fn repetition(&self, text: &str, input: u32) -> Option<(&CallId, Repetition)> {
+        let text = Plain::of(text);
+        let known = self.texts.iter().filter(|sent| sent.input == input);
+        known.filter_map(|sent| Some((&sent.call, text.repeats(&sent.text)?))).next()
+    }
+
+    /// Whether a text that is not complete yet is a repetition so far, or may become one.
+    pub fn may_repeat(&self, text: &str) -> bool {
+        let plain = Plain::of(text);
+        let mut known = self.texts.iter().filter(|sent| sent.input == self.input);
+        known.any(|sent| plain.may_become_part_of(&sent.text) || plain.repeats(&sent.text).is_some())
+    }
+
+    /// What is still to be said of a message of the model's, said after so many messages of the person: all of it, or
+    /// the media that were not sent without the text.
+    pub fn withhold(&self, said: Payload, input: u32) -> (Option<Payload>, Option<Withheld>) {
+        let Some((call, repetition)) = self.repetition(&said.text, input) else { return (Some(said), None) };
+        let Payload { text, media, .. } = said;
+        let withheld = (!text.trim().is_empty()).then(|| Withheld { text, call: call.clone(), repetition });
+        let media: Vec<_> = media.into_iter().filter(|media| !self.media.contains(media)).collect();
+        let (kind, reply_to, is_voice) = (said.kind, said.reply_to, said.is_voice);
+        let left = Payload { kind, text: String::new(), media, reply_to, is_voice };
+        (Some(left).filter(|left| !left.is_empty()), withheld)
     }
 }
 
 impl Piece {
-    /// What a call says, if it says something on a chat platform. What goes to another session is no answer here.
+    /// What a call sends to the conversation that the run answers, if it sends anything there.
     fn of(tool: &str, arguments: &Value, origin: &Route) -> Option<Self> {
         let given =
             |name: &str| arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
-        let speaks = matches!(given("action"), Some("send" | "broadcast" | "reply" | "thread-reply"));
+        let sends = matches!(given("action"), Some("send" | "broadcast" | "reply" | "thread-reply"));
         let is_dry = arguments.get("dryRun").and_then(Value::as_bool) == Some(true);
-        if tool != "message" || !speaks || is_dry {
+        if tool != "message" || !sends || is_dry || origin.channel.is_none() {
             return None;
         }
         let text = given("message").or_else(|| given("content")).or_else(|| given("caption")).unwrap_or_default();
         let named = arguments.get("targets").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         let targets: Vec<_> = given("target").or_else(|| given("to")).into_iter().chain(named).collect();
         let channel = given("provider").or_else(|| given("channel"));
-        let place = |to: &str| {
+        let is_here = |to: &str| {
             let place = Route::new(channel, Some(to), given("accountId"), given("threadId"));
-            Route { channel: place.channel.or_else(|| origin.channel.clone()), ..place }
+            is_same(&Route { channel: place.channel.or_else(|| origin.channel.clone()), ..place }, origin)
         };
-        let places = match &targets[..] {
-            [] => vec![Route {
-                thread: given("threadId").map(str::to_owned).or_else(|| origin.thread.clone()),
-                ..origin.clone()
-            }],
-            targets => targets.iter().map(|to| place(to)).collect(),
-        };
-        // What was shown to others has not been seen here.
-        let is_here = places.iter().any(|place| is_same(place, origin));
-        let media = ["media", "path", "filePath"].into_iter().filter(|_| is_here).filter_map(given);
-        Some(Self { text: text.to_owned(), media: media.map(str::to_owned).collect(), places })
-    }
-}
-
-fn keep<T>(list: &mut VecDeque<T>, item: T) {
-    list.push_back(item);
-    if list.len() > MOST {
-        list.pop_front();
+        let is_same_thread =
+            || given("threadId").is_none_or(|thread| origin.thread.as_deref().is_none_or(|own| own == thread));
+        let goes_here = if targets.is_empty() { is_same_thread() } else { targets.into_iter().any(is_here) };
+        if !goes_here {
+            return None;
+        }
+        let media = ["media", "path", "filePath"].into_iter().filter_map(given).map(str::to_owned).collect();
+        Some(Self { text: text.to_owned(), media })
     }
 }
 
@@ -150,10 +195,133 @@ fn address(to: &str, channel: Option<&str>) -> String {
     rest.trim_start_matches(['@', '#']).to_owned()
 }
 
-/// A text as it is compared: in lower case, without emoji, with single spaces.
-fn plain(text: &str) -> String {
-    let words: String = text.to_lowercase().chars().filter(|&c| !is_emoji(c)).collect();
-    words.split_whitespace().collect::<Vec<_>>().join(" ")
+/// A text as it is compared: its words in lower case without markdown, punctuation and emoji.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Plain {
+    words: Vec<Word>,
+    /// The text as it is, if it has no words.
+    bare: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Word {
+    text: String,
+    /// Whether a sentence or a line begins with it.
+    begins: bool,
+    /// Whether a sentence or a line ends with it.
+    ends: bool,
+}
+
+impl Plain {
+    fn of(text: &str) -> Self {
+        let mut words: Vec<Word> = Vec::new();
+        for line in text.lines() {
+            let mut begins = true;
+            let quoted = line.trim_start().trim_start_matches(['>', ' ']);
+            for token in quoted.split_whitespace() {
+                let (text, ends) = (normalized(token), ends_sentence(token));
+                if text.is_empty() {
+                    begins |= ends;
+                    words.iter_mut().last().into_iter().for_each(|last| last.ends |= ends);
+                } else {
+                    words.push(Word { text, begins, ends });
+                    begins = ends;
+                }
+            }
+            if let Some(last) = words.last_mut() {
+                last.ends = true;
+            }
+        }
+        let bare = words.is_empty().then(|| text.trim().to_owned());
+        Self { words, bare }
+    }
+
+    fn chars(&self) -> usize {
+        self.words.iter().map(|word| word.text.chars().count() + 1).sum::<usize>().saturating_sub(1)
+    }
+
+    /// How this text repeats one that was sent.
+    fn repeats(&self, sent: &Self) -> Option<Repetition> {
+        if self.bare.is_some() || sent.bare.is_some() {
+            return (self.bare == sent.bare).then_some(Repetition::Same);
+        }
+        let (own, other) = (self.words.len(), sent.words.len());
+        if own == other {
+            return is_equal(&self.words, &sent.words).then_some(Repetition::Same);
+        }
+        let (chars, sent_chars) = (self.chars(), sent.chars());
+        if chars.min(sent_chars) < SHORTEST {
+            return None;
+        }
+        if own < other {
+            let is_whole = |part: &[Word]| part[0].begins && part[own - 1].ends && is_equal(&self.words, part);
+            return sent.words.windows(own).any(is_whole).then_some(Repetition::Part);
+        }
+        let is_last = is_equal(&self.words[own - other..], &sent.words);
+        (is_last && sent_chars * 100 >= chars * OVERLAP).then_some(Repetition::Introduced)
+    }
+
+    /// Whether more words can make this text whole sentences of one that was sent, or all of it.
+    fn may_become_part_of(&self, sent: &Self) -> bool {
+        let count = self.words.len();
+        // The last word may be cut off.
+        let is_begun = |from: &[Word]| {
+            from.len() >= count && from[0].begins && {
+                let last = count.saturating_sub(1);
+                is_equal(&self.words[..last], &from[..last])
+                    && self.words.get(last).is_none_or(|word| from[last].text.starts_with(&word.text))
+            }
+        };
+        (0..sent.words.len()).any(|at| is_begun(&sent.words[at..]))
+    }
+}
+
+fn is_equal(one: &[Word], other: &[Word]) -> bool {
+    one.iter().map(|word| &word.text).eq(other.iter().map(|word| &word.text))
+}
+
+/// A word without case, markdown, punctuation and emoji. Signs and points of numbers stay, and so do operators.
+fn normalized(token: &str) -> String {
+    let token: String = token.to_lowercase().chars().filter(|&c| !is_emoji(c)).collect();
+    if token.chars().any(char::is_numeric) {
+        let token = token.trim_end_matches(is_decoration);
+        return token.trim_start_matches(|c| is_decoration(c) && c != '-').to_owned();
+    }
+    let letters: String = token.chars().filter(|c| c.is_alphanumeric()).collect();
+    let is_operator = letters.is_empty() && token.chars().any(|c| !is_decoration(c));
+    if is_operator { token } else { letters }
+}
+
+/// Whether a character is punctuation or markdown, which may be set in another way without another meaning.
+fn is_decoration(c: char) -> bool {
+    c.is_ascii_punctuation() && !matches!(c, '<' | '>' | '=' | '+' | '%' | '$' | '&' | '/' | '\\' | '^' | '@')
+        || matches!(
+            c,
+            '«' | '»'
+                | '¡'
+                | '¿'
+                | '•'
+                | '·'
+                | '、'
+                | '。'
+                | '，'
+                | '！'
+                | '？'
+                | '：'
+                | '；'
+                | '「'
+                | '」'
+                | '（'
+                | '）'
+        )
+        || ('\u{2010}'..='\u{203A}').contains(&c)
+}
+
+/// Whether a sentence or a clause that stands alone ends with a token.
+fn ends_sentence(token: &str) -> bool {
+    let token = token
+        .trim_end_matches(|c| is_emoji(c) || matches!(c, '"' | '\'' | ')' | ']' | '*' | '_' | '`' | '»' | '”' | '’'));
+    token.ends_with(['.', '!', '?', ':', ';', '…', '。', '！', '？'])
 }
 
 fn is_emoji(c: char) -> bool {

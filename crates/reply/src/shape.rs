@@ -4,13 +4,10 @@
 //! would otherwise read nothing, which tool failed. What blocks or the model's own messages have already said is not said
 //! again; errors always are.
 
-use homard_proto::Route;
-
 use crate::{
     failure,
     payload::{Kind, Payload},
     reasoning, rest,
-    sent::Sent,
     spoken::{Found, Said},
 };
 
@@ -20,7 +17,8 @@ const RECOVERABLE: &[&str] = &["required", "missing", "invalid", "must be", "mus
 /// What a run has come to.
 #[derive(Debug, Clone)]
 pub struct Turn<'a> {
-    /// What the model said, one for each of its messages, without tags, directives and tokens.
+    /// What the model said, one for each of its messages, without tags, directives and tokens, and without those that
+    /// repeat what it sent with its tools: [`Sent::withhold`](crate::sent::Sent::withhold).
     pub said: Vec<Payload>,
     /// The error that ended the run, as it came.
     pub error: Option<String>,
@@ -34,10 +32,8 @@ pub struct Turn<'a> {
     pub ending: Ending,
     /// What has arrived at the user already, in order, before a prefix was put on it.
     pub delivered: &'a [Payload],
-    /// What the model said with its tools.
-    pub sent: &'a Sent,
-    /// Where the replies go.
-    pub origin: &'a Route,
+    /// Whether the model has written to the user with its tools.
+    pub is_answered: bool,
     /// What the user can expect.
     pub duty: Duty,
 }
@@ -108,17 +104,13 @@ impl From<Said> for Payload {
 pub fn shape(turn: Turn<'_>) -> Shaped {
     let is_voice = turn.said.iter().chain(turn.delivered).any(|payload| payload.is_voice);
     let has_answer = |payloads: &[Payload]| payloads.iter().any(is_answer);
-    let was_answered = has_answer(turn.delivered) || turn.sent.answered(turn.origin);
+    let was_answered = has_answer(turn.delivered) || turn.is_answered;
     let error = turn.error.as_deref().map(failure::told);
     let texts = answers(rest::of(turn.said, turn.delivered), turn.error.as_deref());
-    let left: Vec<_> = texts.iter().filter_map(|text| turn.sent.left(text.clone(), turn.origin)).collect();
-    // What others were told is no answer to this user, and may be all that was said.
-    let texts = if was_answered || error.is_some() || has_answer(&left) { left } else { texts };
 
     let errors = error.map(|text| Payload { kind: Kind::Error, ..Payload::answer(text) });
     let tools = turn.tools.into_iter().map(|text| Payload { kind: Kind::Tool, ..Payload::answer(text) });
     let thoughts = turn.reasoning.as_deref().and_then(reasoning::message);
-    let thoughts = thoughts.and_then(|thoughts| turn.sent.left(thoughts, turn.origin));
     let whole = errors.into_iter().chain(tools).chain(thoughts).filter(|payload| !turn.delivered.contains(payload));
     let mut payloads: Vec<_> = whole.chain(texts).filter(|payload| !payload.is_empty()).collect();
     for payload in payloads.iter_mut().filter(|payload| !payload.media.is_empty()) {

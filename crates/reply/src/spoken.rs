@@ -97,6 +97,11 @@ impl Spoken {
         Part { text, thinking }
     }
 
+    /// White space after the text so far. It shows whether a line or a paragraph is complete.
+    pub fn trailing(&self) -> &str {
+        self.edges.trailing()
+    }
+
     /// What the message has asked of the house so far.
     pub fn found(&self) -> &Found {
         &self.found

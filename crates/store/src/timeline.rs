@@ -98,13 +98,29 @@ pub enum What {
     Joined,
     /// Aside: a piece of the answer was sent before the answer was whole.
     Block,
+    /// Aside: a text of the answer was not sent, because a tool had sent it to the same conversation.
+    Withheld {
+        /// The tool call that had sent it.
+        call: String,
+        /// How it repeats what the call sent: `same`, `part` or `introduced`.
+        repetition: String,
+        /// How many characters it has.
+        chars: u64,
+        /// Its beginning.
+        text: String,
+    },
 }
 
 impl What {
     /// Whether it happened within or beside the main steps.
     pub fn is_aside(&self) -> bool {
         match self {
-            Self::Tool { .. } | Self::Hook { .. } | Self::Switched { .. } | Self::Joined | Self::Block => true,
+            Self::Tool { .. }
+            | Self::Hook { .. }
+            | Self::Switched { .. }
+            | Self::Joined
+            | Self::Block
+            | Self::Withheld { .. } => true,
             Self::Queued { .. }
             | Self::Prepared
             | Self::Model(_)

@@ -386,6 +386,7 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::Heard
         | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
+        | RunEvent::Withheld(_)
         | RunEvent::Ended(_) => None,
     })
 }

@@ -172,6 +172,7 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         | RunEvent::Heard
         | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
+        | RunEvent::Withheld(_)
         | RunEvent::Ended(_) => true,
     };
     let lost = heard.events.iter().filter(|event| !is_kept(&event.kind));

@@ -125,6 +125,7 @@ fn untold(event: &RunEvent) -> Option<String> {
         | RunEvent::Heard
         | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
+        | RunEvent::Withheld(_)
         | RunEvent::Ended(_) => None,
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
     let shortened = facts.shortened.map(|shortened| format!("Prompt: {shortened}"));
     let lines = [
         format!("Homard {version}"),
-        format!("Model: {model}"),
+        format!("Model: {model}{}", used(model, record)),
         format!("Session: {key} (id {})", record.session_id),
         format!("Context: {}; compactions: {}", context(facts.tokens, record.context_tokens), compactions(record)),
         format!(
@@ -64,6 +64,13 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
         format!("Run: {run}"),
     ];
     lines.into_iter().chain(shortened).collect::<Vec<_>>().join("\n")
+}
+
+/// Which model answered last, if that is another one than is chosen.
+fn used(chosen: &str, record: &Record) -> String {
+    let used = record.model_provider.as_deref().zip(record.model.as_deref());
+    let used = used.map(|(provider, model)| format!("{provider}/{model}")).filter(|used| used != chosen);
+    used.map(|used| format!(" (the last answer came from {used})")).unwrap_or_default()
 }
 
 fn context(tokens: Option<u64>, window: Option<u64>) -> String {
@@ -206,6 +213,17 @@ Thinking: off; verbose: off; reasoning: off
 Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 0
 Run: none at work";
         assert_eq!(Scene::new(json!({})).told("/status"), (json!({}), expected.to_owned()));
+    }
+
+    /// Acceptance D13: after a fallback nothing but the trace said who had answered.
+    #[test]
+    fn status_tells_which_model_answered_in_place_of_the_chosen_one() {
+        let told = |model: &str| {
+            let (_, told) = Scene::new(json!({"modelProvider": "anthropic", "model": model})).told("/status");
+            told.lines().nth(1).map(str::to_owned)
+        };
+        assert_eq!(told("haiku").as_deref(), Some("Model: anthropic/opus (the last answer came from anthropic/haiku)"));
+        assert_eq!(told("opus").as_deref(), Some("Model: anthropic/opus"));
     }
 
     #[test]

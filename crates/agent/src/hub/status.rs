@@ -60,6 +60,14 @@ impl Hub {
         Ok(own.unwrap_or_else(|| profile.levels(profile.spec()).verbose.to_owned()))
     }
 
+    /// Whether a session shows the model's reasoning while it comes (`/reasoning stream`).
+    pub async fn streams_reasoning(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        let profile = self.agents().of(key.agent());
+        let record = self.record(key).await?;
+        let own = record.as_ref().and_then(|record| record.extra.get("reasoningLevel")?.as_str());
+        Ok(own.unwrap_or(profile.levels(profile.spec()).reasoning) == "stream")
+    }
+
     /// What is remembered of a session, without its transcript.
     pub async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
         let all = self.0.store.list().await?;

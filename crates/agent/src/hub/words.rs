@@ -107,9 +107,9 @@ impl Inbound {
         }
     }
 
-    /// Whether somebody waits for the answer on a connection.
+    /// Whether a person waits for the answer, on a connection or in a chat.
     pub(crate) fn is_attended(&self) -> bool {
-        let is_direct = [AgentParams::METHOD, SendParams::METHOD, HTTP].contains(&self.method.as_str());
+        let is_direct = [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL].contains(&self.method.as_str());
         match self.class {
             Class::Main => is_direct,
             Class::Subagent | Class::Cron | Class::Nested | Class::Heartbeat => false,

@@ -1,10 +1,10 @@
-//! What comes with a message: pictures, checked and made to fit before anything else is done with the message.
+//! Attachments of a message: pictures, checked and made to fit before anything else is done with the message, and other
+//! files, which are kept in the agent's workspace and named to the model.
 //!
-//! What is no picture is left out with a word in the log, and never in the way of the words. A picture that cannot be
-//! shown is refused, and so is an attachment with nothing in it, because whoever sent it believes that the model sees it.
+//! What can be neither shown nor kept is refused by its name, because the sender believes that the model sees it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use homard_media::{FitError, Limits, Picture, fit};
+use homard_media::{FitError, InboundFile, InboundFolder, Limits, Picture, fit};
 use homard_proto::{
     ErrorShape,
     message::{Block, Content, User},
@@ -16,10 +16,24 @@ pub const MOST: usize = 20;
 /// How many bytes one may have.
 pub const MOST_BYTES: usize = 5_000_000;
 
-/// The pictures among what comes with a message, in its order.
-pub async fn pictures(attachments: Vec<Attachment>) -> Result<Vec<Block>, ErrorShape> {
+/// What comes with a message besides its words.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Attached {
+    /// The pictures, in their order.
+    pub pictures: Vec<Block>,
+    /// A note for the model about each other file, with its path.
+    pub notes: Vec<String>,
+}
+
+/// Opens attachments: pictures are made to fit, other files are kept in `folder` under names that begin with `stem`.
+/// Without a folder a file is refused.
+pub async fn open_all(
+    attachments: Vec<Attachment>,
+    folder: Option<InboundFolder>,
+    stem: &str,
+) -> Result<Attached, ErrorShape> {
     if attachments.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Attached::default());
     }
     if attachments.len() > MOST {
         let why = format!(
@@ -28,14 +42,39 @@ pub async fn pictures(attachments: Vec<Attachment>) -> Result<Vec<Block>, ErrorS
         );
         return Err(ErrorShape::invalid(why));
     }
+    let stem = stem.to_owned();
     // Opening a picture computes for a while, and nobody shall wait for another's.
     let opened = tokio::task::spawn_blocking(move || {
-        let opened = attachments.iter().enumerate().map(|(place, attachment)| open(place + 1, attachment));
-        opened.filter_map(Result::transpose).collect()
+        let mut attached = Attached::default();
+        for (place, attachment) in (1..).zip(&attachments) {
+            match open(place, attachment, (folder.as_ref(), &stem))? {
+                Opened::Picture(block) => attached.pictures.push(block),
+                Opened::File(note) => attached.notes.push(note),
+            }
+        }
+        Ok(attached)
     });
     opened
         .await
         .unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("attachments could not be opened: {error}"))))
+}
+
+impl Attached {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.pictures.is_empty() && self.notes.is_empty()
+    }
+
+    /// Puts it behind a message's words, or in their place if there are none.
+    pub fn attach_to(self, message: &mut User) {
+        if !self.notes.is_empty() {
+            let words = message.content.text();
+            let words = (!words.trim().is_empty()).then_some(words);
+            let text: Vec<_> = words.into_iter().chain(self.notes).collect();
+            message.content = Content::Text(text.join("\n\n"));
+        }
+        attach(message, self.pictures);
+    }
 }
 
 /// Puts pictures behind a message's words, or in their place if there are none.
@@ -48,8 +87,16 @@ pub fn attach(message: &mut User, pictures: Vec<Block>) {
     message.content = Content::Blocks(words.into_iter().chain(pictures).collect());
 }
 
-/// A picture, or nothing if it is none.
-fn open(place: usize, attachment: &Attachment) -> Result<Option<Block>, ErrorShape> {
+enum Opened {
+    Picture(Block),
+    File(String),
+}
+
+fn open(
+    place: usize,
+    attachment: &Attachment,
+    (folder, stem): (Option<&InboundFolder>, &str),
+) -> Result<Opened, ErrorShape> {
     let name = attachment.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("attachment {place}"), |name| format!("attachment {name:?}"));
     let wrong = |why: &str| ErrorShape::invalid(format!("{name}: {why}"));
@@ -58,14 +105,22 @@ fn open(place: usize, attachment: &Attachment) -> Result<Option<Block>, ErrorSha
     };
     let data = decode(content).map_err(wrong)?;
     let declared = attachment.mime.as_deref().unwrap_or_default().trim().to_lowercase();
-    match fit(data, &Limits::default()) {
-        Ok(picture) => Ok(Some(Picture::into_block(picture))),
-        Err(FitError::Unknown) if !declared.starts_with("image/") => {
-            tracing::warn!(name, mime = declared, "an attachment that is no picture was left out");
-            Ok(None)
-        }
-        Err(error) => Err(wrong(&error.to_string())),
+    match fit(data.clone(), &Limits::default()) {
+        Ok(picture) => return Ok(Opened::Picture(Picture::into_block(picture))),
+        Err(FitError::Unknown) if !declared.starts_with("image/") => {}
+        Err(error) => return Err(wrong(&error.to_string())),
     }
+    let Some(folder) = folder else {
+        return Err(wrong("it is no picture, and there is no workspace to keep it in; send its text in the message"));
+    };
+    let stem = format!("{stem}-{place}");
+    let (given, mime) = (attachment.name.as_deref(), Some(declared.as_str()));
+    let file = InboundFile { bytes: &data, name: given, mime, is_voice: false, stem: &stem };
+    let (note, trouble) = folder.keep(file).map_err(|error| wrong(&format!("it cannot be kept: {error}")))?;
+    if let Some(error) = trouble {
+        tracing::warn!(%error, folder = folder.path(), "old files could not be removed");
+    }
+    Ok(Opened::File(note))
 }
 
 /// The bytes of an attachment.
@@ -93,8 +148,12 @@ mod tests {
     /// A picture of one pixel.
     const DOT: &str = "R0lGODdhAQABAIAAAP///////ywAAAAAAQABAAACAkQBADs=";
 
+    async fn opened(attachments: Value, folder: Option<InboundFolder>) -> Result<Attached, String> {
+        open_all(serde_json::from_value(attachments).unwrap(), folder, "r1").await.map_err(|error| error.message)
+    }
+
     async fn shown(attachments: Value) -> Result<Vec<Block>, String> {
-        pictures(serde_json::from_value(attachments).unwrap()).await.map_err(|error| error.message)
+        opened(attachments, None).await.map(|attached| attached.pictures)
     }
 
     fn dot() -> Block {
@@ -105,11 +164,35 @@ mod tests {
     async fn pictures_are_known_by_their_bytes_and_keep_their_order() {
         let sent = json!([
             {"type": "image", "mimeType": "image/png", "fileName": "a.png", "content": DOT},
-            {"mimeType": "text/plain", "content": STANDARD.encode("hello")},
             {"content": format!("data:image/png;base64,{DOT}")},
         ]);
         assert_eq!(shown(sent).await, Ok(vec![dot(), dot()]));
         assert_eq!(shown(json!([])).await, Ok(Vec::new()));
+    }
+
+    /// Acceptance D18: such attachments were left out with a line in the log.
+    #[tokio::test]
+    async fn other_files_are_kept_and_named_to_the_model() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = || Some(InboundFolder::new(home.path(), "owner", true));
+        let sent = json!([
+            {"mimeType": "application/pdf", "fileName": "plan.pdf", "content": STANDARD.encode("%PDF-1.4")},
+            {"content": DOT},
+            {"content": STANDARD.encode("hello")},
+        ]);
+        let attached = opened(sent.clone(), folder()).await.unwrap();
+        let notes = [
+            "[media attached: media/inbound/owner/r1-1-plan.pdf (application/pdf, 8 bytes)]",
+            "[media attached: media/inbound/owner/r1-3-file (file, 5 bytes)]",
+        ];
+        assert_eq!(attached, Attached { pictures: vec![dot()], notes: notes.map(str::to_owned).to_vec() });
+        assert_eq!(std::fs::read(home.path().join("media/inbound/owner/r1-1-plan.pdf")).unwrap(), b"%PDF-1.4");
+        let mut message = User::text("read it", 1);
+        attached.attach_to(&mut message);
+        let words = ["read it", notes[0], notes[1]].join("\n\n");
+        assert_eq!(message.content, Content::Blocks(vec![Block::text(words), dot()]));
+        let why = "attachment \"plan.pdf\": it is no picture, and there is no workspace to keep it in; send its text in the message";
+        assert_eq!(opened(sent, None).await, Err(why.to_owned()));
     }
 
     #[tokio::test]

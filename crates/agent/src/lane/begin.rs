@@ -1,6 +1,6 @@
 //! How a run begins: a new one with its message, one that a restart found with what it did before.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use homard_compact::escalate::Ladder;
 use homard_proto::{
@@ -35,7 +35,7 @@ use crate::{
     hooks,
     profile::Profile,
     purse::{Payer, Sum},
-    run::{Plea, RunScope, Wanted, compact::Wish, guard::Guard, margin},
+    run::{HeldBlocks, Plea, RunScope, Wanted, compact::Wish, guard::Guard, margin},
     shorten::{self, Next},
     tool::{Origin, Toolbox},
     writer::Then,
@@ -151,6 +151,9 @@ impl Lane {
             class: queued.inbound.class,
             plea: Plea::Nothing,
             blocks: queued.inbound.blocks.clone().map(Blocks::new),
+            held_blocks: HeldBlocks::default(),
+            waited: Duration::ZERO,
+            is_wait_told: false,
             post: None,
             beside: Usage::default(),
             history: Conversation::default(),

@@ -34,7 +34,7 @@ use crate::{
     post::{line::Line, queueing},
     profile::Profile,
     replies::Replies,
-    run::{Driven, Fill, Last, RunError, margin},
+    run::{AnsweredBy, Driven, Fill, Last, RunError, margin},
     wire,
     writer::Then,
 };
@@ -70,7 +70,7 @@ impl Lane {
             said.keep_blocks(kept);
         }
         let has_blocks = said.has_blocks();
-        let (lines, is_quiet) = (std::mem::take(&mut said.lines), said.is_quiet);
+        let (lines, is_quiet) = (said.lines(), said.is_quiet);
         if !last.calls.is_empty() {
             said.hand_over();
         }
@@ -125,9 +125,10 @@ impl Lane {
         end.whole = has_blocks.then(|| wire::whole_of(&stored, &facts));
         wire::keep_payloads(&mut stored, end.payloads(), &facts);
         let end = Arc::new(end);
+        let answered_by = last.answered_by.take();
         last.records.extend(self.settle(
             queued,
-            &end,
+            (&end, answered_by.as_ref()),
             (last.credential.as_ref(), &story.compactions, story.is_counted),
         ));
         let outgoing = self.finals(queued, &end, (!story.compactions.is_empty(), has_blocks));
@@ -254,7 +255,7 @@ impl Lane {
     fn settle(
         &mut self,
         queued: &Queued,
-        end: &End,
+        (end, answered_by): (&End, Option<&AnsweredBy>),
         (credential, compactions, is_counted): (Option<&Arc<str>>, &[Made], bool),
     ) -> Option<Rec> {
         // What is believed of the session may not be on disk.
@@ -272,6 +273,14 @@ impl Lane {
         }
         if let Some(credential) = credential {
             answerer::prefer(record, credential);
+        }
+        // A fallback may have answered: lists and `/status` show the model that did.
+        let began_with = record.model_provider.as_ref().zip(record.model.as_ref());
+        if let (Some(began_with), Some(AnsweredBy { provider, model, window })) = (began_with, answered_by)
+            && began_with != (provider, model)
+        {
+            (record.model_provider, record.model) = (Some(provider.clone()), Some(model.clone()));
+            record.context_tokens = Some(*window);
         }
         if end.usage != Usage::default() {
             record.input_tokens = Some(end.usage.input);
@@ -328,14 +337,14 @@ pub(crate) fn ending(
     let steps = course::of(&facts, span);
     let run = &row.run;
     let mut records = closing(ambient, found, answers);
-    let mut said = Replies::of(&facts, &found.accept.options.route);
-    let lines = std::mem::take(&mut said.lines);
+    let said = Replies::of(&facts, &found.accept.options.route);
+    let lines = said.lines();
     if let Some(line) = line {
         let error = match &outcome {
             Outcome::Failed(failure) => Some(failure.message.clone()),
             Outcome::Done | Outcome::Aborted(_) => None,
         };
-        let replies = said.shape(error, false, Duty::Free).payloads;
+        let replies = said.shape(error, false, Duty::Free).0.payloads;
         records.extend(found_ended((line, found), &outcome, replies, at));
     }
     let ended = Ended {
@@ -519,6 +528,7 @@ impl Story {
                 | RunEvent::Asking(_)
                 | RunEvent::Heard
                 | RunEvent::Hooked(_)
+                | RunEvent::Withheld(_)
                 | RunEvent::Ended(_) => {}
             }
         }

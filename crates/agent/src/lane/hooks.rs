@@ -243,6 +243,7 @@ fn told(queued: &Queued) -> Vec<Arc<Message>> {
         | RunEvent::Heard
         | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
+        | RunEvent::Withheld(_)
         | RunEvent::Compacting
         | RunEvent::Compacted { .. }
         | RunEvent::NotCompacted { .. }

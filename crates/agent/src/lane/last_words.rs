@@ -1,12 +1,14 @@
 //! What the user gets when a run has ended, with what the house says around it.
 
+use std::sync::Arc;
+
 use homard_proto::{message::Usage, session::Record};
 use homard_reply::{footer, payload::Payload, shape::Duty};
 use serde_json::Value;
 
 use super::{Lane, Queued};
 use crate::{
-    event::{End, Outcome},
+    event::{End, Outcome, RunEvent},
     profile::Profile,
     replies::{self, Replies},
 };
@@ -32,7 +34,12 @@ impl Lane {
             Outcome::Done | Outcome::Aborted(_) => None,
         };
         let shown = self.session.as_ref().map(|session| Shown::of(&session.record, profile)).unwrap_or_default();
-        let mut replies = said.shape(error, shown.thoughts, duty).payloads;
+        let (shaped, withheld) = said.shape(error, shown.thoughts, duty);
+        for mut withheld in withheld {
+            profile.secrets.mask_string(&mut withheld.text);
+            queued.tape.note(self.hub.ambient.now_ms(), RunEvent::Withheld(Arc::new(withheld)));
+        }
+        let mut replies = shaped.payloads;
         if let Some(prefix) = self.prefix(profile) {
             replies = replies.into_iter().map(|reply| prefix.apply(reply)).collect();
         }

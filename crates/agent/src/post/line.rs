@@ -169,7 +169,7 @@ impl Line {
         letters.iter_mut().for_each(|letter| letter.block = Some(block));
         if let Some(first) = letters.first_mut() {
             first.said = Some(said.text.clone());
-            first.is_of_tool = said.kind == Kind::Tool;
+            first.is_of_tool = matches!(said.kind, Kind::Tool | Kind::Notice);
             if said.kind == Kind::Answer {
                 let delay = self.style.delay.after(inner.words, random);
                 first.delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);

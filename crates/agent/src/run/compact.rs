@@ -212,15 +212,21 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
     if let Wish::Foreign { word, words } = wish {
         return scope.obey(&word, words).await;
     }
-    flush(scope).await?;
+    let model = scope.failover.candidate().model.clone();
+    let spec = model.spec();
+    let overhead = overhead(&scope.request(spec));
+    // Without anything to summarise, no model is asked for notes.
+    let window = (spec.context_window, overhead);
+    let is_idle = matches!(wish, Wish::Short { .. })
+        && shorten::has_nothing_to_do(&scope.history, &scope.profile.compaction, window);
+    if !is_idle {
+        flush(scope).await?;
+    }
     let (focus, is_quiet) = match wish {
         Wish::Foreign { .. } => return Ok(Last::default()),
         Wish::Notes => return Ok(Last::default()),
         Wish::Short { focus, is_quiet } => (focus, is_quiet),
     };
-    let model = scope.failover.candidate().model.clone();
-    let spec = model.spec();
-    let overhead = overhead(&scope.request(spec));
     // A restart may have found it with its line written and its end not.
     let came = match shorten::made_by(scope.tape.run(), &scope.history) {
         Some(made) => {

@@ -21,6 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use homard_compact::escalate::Ladder;
@@ -44,6 +45,7 @@ pub(crate) use plead::Plea;
 pub use plead::{CUT, PLEA};
 pub(crate) use steer::Handed;
 use tools::Made;
+pub(crate) use voice::HeldBlocks;
 
 use crate::{
     ambient::iso,
@@ -175,6 +177,11 @@ pub(crate) struct RunScope {
     pub(crate) plea: Plea,
     /// The answer in blocks, if it is sent so.
     pub(crate) blocks: Option<Blocks>,
+    /// Blocks that wait, because they may repeat what a tool has sent.
+    pub(crate) held_blocks: HeldBlocks,
+    /// How long the run has waited for models that failed, and whether its channel shows that.
+    pub(crate) waited: Duration,
+    pub(crate) is_wait_told: bool,
     /// What the run says on a channel, if it does.
     pub(crate) post: Option<Arc<Line>>,
     /// What was taken by those who sum up and write notes, which leave no line.
@@ -230,6 +237,8 @@ pub(crate) struct Last {
     pub(crate) facts: usize,
     /// The credential that the session is to prefer from here on.
     pub(crate) credential: Option<Arc<str>>,
+    /// The model that gave the last answer; `None` if none did.
+    pub(crate) answered_by: Option<AnsweredBy>,
     /// Calls that are handed to whoever sent the message.
     pub(crate) calls: Vec<ToolCall>,
     /// What is said without a model, and stands in no transcript.
@@ -238,6 +247,21 @@ pub(crate) struct Last {
     pub(crate) fill: Fill,
     /// What is told after the run; `None` if that is known on disk only. The lane sets it.
     pub(crate) told: Option<Conversation>,
+}
+
+/// The model that gave a run's last answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AnsweredBy {
+    pub(crate) provider: String,
+    pub(crate) model: String,
+    /// Its context window, in tokens.
+    pub(crate) window: u64,
+}
+
+impl AnsweredBy {
+    fn of(spec: &Spec) -> Self {
+        Self { provider: spec.provider.clone(), model: spec.model.clone(), window: spec.context_window }
+    }
 }
 
 /// How full a conversation is when a run has ended.
@@ -338,7 +362,7 @@ impl RunScope {
     /// The last words, with how full the conversation is.
     fn leave(&mut self, last: Last) -> Last {
         let rest = self.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
-        self.send(rest);
+        self.send_rest(rest);
         Last { fill: self.fill(), ..last }
     }
 

@@ -58,7 +58,7 @@ impl RunScope {
         if let Ok(entry) = EntryId::parse("unsaid") {
             facts.push(Event { at: self.hub.ambient.now_ms(), kind: RunEvent::Assistant { entry, said } });
         }
-        let verdict = Replies::of(&facts, &self.origin.route).shape(None, false, Duty::Answer).verdict;
+        let verdict = Replies::of(&facts, &self.origin.route).shape(None, false, Duty::Answer).0.verdict;
         if verdict == Verdict::Missing {
             self.plea = Plea::Answer;
         }

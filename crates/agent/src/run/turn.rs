@@ -21,7 +21,7 @@ use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Concealed, Last, Plea, RunError, RunScope, compact,
+    AnsweredBy, Concealed, Last, Plea, RunError, RunScope, compact,
     voice::{self, Voice},
 };
 use crate::{
@@ -104,9 +104,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Step::Think(_) | Step::Next => None,
             Step::Compact => {
                 if !answer.is_empty() {
-                    if let Some(blocks) = &mut scope.blocks {
-                        blocks.rewind();
-                    }
+                    scope.rewind_blocks();
                     scope.pass(RunEvent::Rewound { message: scope.said });
                 }
                 discard(scope, error.cause(), Usage::default());
@@ -122,14 +120,13 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Step::End(error) => return Err(fail(scope, answer, error).await),
         };
         if !answer.is_empty() {
-            if let Some(blocks) = &mut scope.blocks {
-                blocks.rewind();
-            }
+            scope.rewind_blocks();
             scope.pass(RunEvent::Rewound { message: scope.said });
         }
         discard(scope, error.cause(), Usage::default());
         if let Some(Wait { after, attempt, most }) = wait {
             let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
+            scope.tell_wait(&why, after);
             scope.pass(RunEvent::Retrying { model, attempt: (attempt, most), after, why });
             let cancel = scope.cancel.clone();
             let slot = scope.slot.clone();
@@ -166,6 +163,7 @@ async fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, u
         records: vec![line],
         facts: 1,
         credential: scope.failover.sticky().cloned(),
+        answered_by: Some(AnsweredBy::of(scope.failover.candidate().model.spec())),
         ..Last::default()
     }))
 }
@@ -259,7 +257,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
                 event
             }
             () = voice::until_due(due, hub.ambient.now_ms()) => {
-                scope.tick_blocks();
+                voice.tick(scope);
                 continue;
             }
             () = &mut patience => {

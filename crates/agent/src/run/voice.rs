@@ -38,6 +38,17 @@ pub(super) struct Voice {
     is_open: bool,
 }
 
+/// How long a run waits for models before it reports the wait on its channel.
+const TELL_WAIT: Duration = Duration::from_secs(10);
+
+/// Blocks of the message at hand that wait, because all of it may repeat what a tool has sent.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBlocks {
+    blocks: Vec<Payload>,
+    /// All of the message so far.
+    text: String,
+}
+
 impl Voice {
     /// Before the first word.
     pub(super) fn new(provider: &str, ordinal: u32, secrets: &Secrets) -> Self {
@@ -89,6 +100,11 @@ impl Voice {
         }
     }
 
+    /// Nothing has come for a while: sends what is complete, if the answer goes in blocks.
+    pub(super) fn tick(&self, scope: &mut RunScope) {
+        scope.block(|blocks, now| blocks.tick(self.spoken.trailing(), self.spoken.found(), now));
+    }
+
     /// The message is complete: shows the rest, and returns what is kept of it. Thoughts before the answer are kept as
     /// thoughts, if the provider has not told of any itself.
     pub(super) fn finish(mut self, scope: &mut RunScope, content: Vec<Block>) -> Vec<Block> {
@@ -102,6 +118,7 @@ impl Voice {
             self.show(scope, &Part { text, thinking: String::new() });
         }
         scope.block(|blocks, now| blocks.end_message(self.spoken.found(), now));
+        scope.end_held_blocks();
         let has_thoughts = content.iter().any(|block| matches!(block, Block::Thinking(_)));
         if has_thoughts { content } else { with_thoughts(content) }
     }
@@ -114,6 +131,8 @@ impl Voice {
         if !part.text.is_empty() {
             self.is_heard = true;
             scope.tape.text(at, self.ordinal, &part.text);
+        }
+        if !part.text.is_empty() || !self.spoken.trailing().is_empty() {
             scope.block(|blocks, now| blocks.say(&part.text, self.spoken.found(), now));
         }
     }
@@ -128,18 +147,53 @@ impl RunScope {
         }
     }
 
-    /// Sends what was held back because nothing came for a while.
-    pub(super) fn tick_blocks(&mut self) {
-        self.block(|blocks, now| blocks.tick(now).into_iter().collect());
-    }
-
-    /// Sends blocks, but not what a tool has said already.
-    pub(super) fn send(&mut self, sent: Vec<Payload>) {
+    /// Sends blocks of the message at hand. As long as all of it may repeat what a tool has sent, they are held back.
+    fn send(&mut self, sent: Vec<Payload>) {
         if sent.is_empty() {
             return;
         }
         let said = Replies::of(&self.tape.facts(), &self.origin.route);
-        for block in sent.into_iter().filter_map(|block| said.left(block)) {
+        for block in sent {
+            self.held_blocks.text.push_str(&block.text);
+            self.held_blocks.text.push('\n');
+            self.held_blocks.blocks.push(block);
+            if !said.may_repeat(&self.held_blocks.text) {
+                self.release_held_blocks();
+            }
+        }
+    }
+
+    /// The message at hand is complete: what was held back is withheld if all of the message repeats what a tool has
+    /// sent, and goes out if it does not.
+    fn end_held_blocks(&mut self) {
+        if !self.held_blocks.blocks.is_empty() {
+            let said = Replies::of(&self.tape.facts(), &self.origin.route);
+            if !said.repeats(&self.held_blocks.text) {
+                self.release_held_blocks();
+            }
+        }
+        self.held_blocks = HeldBlocks::default();
+    }
+
+    /// Discards the blocks of the message at hand, which the model writes anew. None of them was sent.
+    pub(super) fn rewind_blocks(&mut self) {
+        self.blocks.iter_mut().for_each(Blocks::rewind);
+        self.held_blocks = HeldBlocks::default();
+    }
+
+    fn release_held_blocks(&mut self) {
+        for block in std::mem::take(&mut self.held_blocks.blocks) {
+            self.send_block(block);
+        }
+    }
+
+    /// The run is over: sends the media that waited for its end.
+    pub(super) fn send_rest(&mut self, rest: Vec<Payload>) {
+        if rest.is_empty() {
+            return;
+        }
+        let said = Replies::of(&self.tape.facts(), &self.origin.route);
+        for block in rest.into_iter().filter_map(|block| said.left(block)) {
             self.send_block(block);
         }
     }
@@ -154,6 +208,19 @@ impl RunScope {
             let records = queueing(&outgoing).collect();
             self.hub.mail_out((records, Then::publish(&self.tape, 1)), outgoing, Some(&line));
         }
+    }
+
+    /// Tells the person on the run's channel, once in a run, that no model can answer at the moment and that the run waits.
+    pub(super) fn tell_wait(&mut self, why: &str, after: Duration) {
+        self.waited += after;
+        let is_due = replies::is_answer_due(self.class, &self.origin.principal, self.tape.key());
+        if self.is_wait_told || self.waited < TELL_WAIT || !is_due || self.post.is_none() {
+            return;
+        }
+        self.is_wait_told = true;
+        let (why, most) = (self.profile.secrets.mask(why).into_owned(), self.failover.retry_time().as_secs());
+        let text = format!("⏳ No model can answer at the moment: {why}. I keep trying for up to {most} s.");
+        self.send_block(Payload { kind: Kind::Notice, ..Payload::answer(text) });
     }
 
     /// Says on the run's channel what a tool is about to do, where that is wanted.

@@ -215,6 +215,7 @@ impl Talk {
             | RunEvent::Heard
             | RunEvent::Discarded { .. }
             | RunEvent::Hooked(_)
+            | RunEvent::Withheld(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. } => {}

@@ -231,6 +231,7 @@ impl Projection {
             | RunEvent::Heard
             | RunEvent::Discarded { .. }
             | RunEvent::Hooked(_)
+            | RunEvent::Withheld(_)
             | RunEvent::Assistant { .. } => None,
         }
     }

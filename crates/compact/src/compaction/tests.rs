@@ -60,6 +60,30 @@ fn a_summary_is_enough_for_most_conversations() {
     assert!(outcome.after < 25_000 && outcome.before > 200_000, "{outcome:?}");
 }
 
+/// Acceptance D16: two models were asked before it was found that there is nothing to gain.
+#[test]
+fn a_short_conversation_is_left_alone_without_asking_a_model() {
+    let limits = |keep| Limits { keep, ..Settings::default().limits(20_000, 1_000, Scale::ONE) };
+    for (size, script) in [(100, [0]), (400, [0]), (400, [2])] {
+        let messages = turns(8, size);
+        // All but the first turn is recent.
+        let task = Task { limits: limits(weight(&lines(messages[2..].to_vec()))), ..task(messages, 20_000) };
+        let (step, asked) = run(&mut Compaction::new(task, Ladder::default()), &script);
+        assert_eq!((step, asked), (Step::Nothing(Nothing::Short), 0), "{size}");
+    }
+}
+
+#[test]
+fn a_summary_that_nothing_forces_is_shorter_than_what_it_stands_for() {
+    for size in [700, 1_500, 4_000] {
+        for script in [[0], [1], [2], [3]] {
+            let limits = Limits { keep: 1_000, ..Settings::default().limits(200_000, 1_000, Scale::ONE) };
+            let outcome = done(Task { limits, ..task(turns(3, size), 200_000) }, &script);
+            assert!(outcome.after < outcome.before, "{outcome:?}");
+        }
+    }
+}
+
 /// Pitfall 47.
 #[test]
 fn a_window_of_sixteen_thousand_is_left_with_room_for_a_turn() {

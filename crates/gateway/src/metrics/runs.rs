@@ -140,6 +140,7 @@ impl Runs {
             | RunEvent::Discarded { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::Compacting
+            | RunEvent::Withheld(_)
             | RunEvent::Block(_) => {}
         }
     }

@@ -278,8 +278,9 @@ async fn ask(
     let pictures = asked.content.pictures.into_iter();
     let attached =
         pictures.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
-    let pictures = attachments::pictures(attached.collect()).await;
-    attachments::attach(&mut message, pictures.map_err(|error| Refusal::invalid(error.message))?);
+    // Each is declared as a picture, so none is kept as a file.
+    let attached = attachments::open_all(attached.collect(), None, id).await;
+    attached.map_err(|error| Refusal::invalid(error.message))?.attach_to(&mut message);
     let inbound = Inbound::plain(run, (OWNER, HTTP), address.key, message);
     // A run that nobody can come back to is not taken up again after a restart, either.
     let reports_restart = address.leaving == Leaving::Stops;

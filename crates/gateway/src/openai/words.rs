@@ -57,6 +57,7 @@ impl Words {
             | RunEvent::Heard
             | RunEvent::Discarded { .. }
             | RunEvent::Hooked(_)
+            | RunEvent::Withheld(_)
             | RunEvent::Ended(_) => {}
         }
         self.told.all[from..].to_owned()

@@ -262,9 +262,11 @@ async fn pictures_go_to_the_model_and_their_size_into_the_history() {
         let refused = socket.ask("b", "chat.send", send("b", "look", &broken)).await;
         let why = "attachment \"dot.png\": invalid base64; send the file's bytes in base64";
         assert_eq!(refused["error"], json!({"code": "INVALID_REQUEST", "message": why}));
-        // What is no picture is left out, and nothing is left here.
+        // The agent of this test has no workspace.
         let text = json!({"mimeType": "text/plain", "content": "aGk="});
-        let empty = socket.ask("c", "chat.send", send("c", "", &text)).await;
-        assert_eq!(empty["error"], json!({"code": "INVALID_REQUEST", "message": "message or attachment required"}));
+        let refused = socket.ask("c", "chat.send", send("c", "", &text)).await;
+        let why =
+            "attachment 1: it is no picture, and there is no workspace to keep it in; send its text in the message";
+        assert_eq!(refused["error"], json!({"code": "INVALID_REQUEST", "message": why}));
     }
 }

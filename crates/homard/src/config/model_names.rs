@@ -128,7 +128,8 @@ impl ModelNames {
         if entry.base_url.is_empty() {
             bail!("models.providers.{provider}.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"");
         }
-        entry.spec.idle = idle_for(&entry.base_url);
+        let timeout = catalog::timeout(&self.configured, provider, model.trim());
+        entry.spec.idle = timeout.unwrap_or_else(|| idle_for(&entry.base_url));
         if let Some(most) = self.window {
             entry.spec.context_window =
                 if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };

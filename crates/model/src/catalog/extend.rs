@@ -1,5 +1,7 @@
 //! What a config adds to the catalogue, or puts in its place.
 
+use std::time::Duration;
+
 use super::{Entry, model_name, provider, provider_name};
 use crate::{Prices, Spec, thinking};
 
@@ -25,6 +27,8 @@ pub struct Configured {
     pub base_url: Option<String>,
     /// The wire of all its models; if absent, what the catalogue says.
     pub api: Option<String>,
+    /// How long its models may say nothing before a request is given up.
+    pub timeout: Option<Duration>,
     /// The models that are listed.
     pub models: Vec<Offer>,
 }
@@ -46,6 +50,8 @@ pub struct Offer {
     pub sees: Option<bool>,
     /// What it costs.
     pub prices: Option<Prices>,
+    /// How long it may say nothing before a request is given up; wins over the provider's.
+    pub timeout: Option<Duration>,
 }
 
 /// All models there are: of each configured provider the listed ones first, in their order, then its known ones; then the
@@ -89,6 +95,15 @@ pub fn resolve(configured: &[Configured], mode: Mode, provider_id: &str, model: 
     let Some(own) = own else { return like.map(|like| assume(&like, model)) };
     like.iter_mut().for_each(|like| own.place(like));
     Some(own.assume(like.as_ref(), model))
+}
+
+/// How long a model may say nothing, if the config says so: for the model, or for its provider.
+pub fn timeout(configured: &[Configured], provider: &str, model: &str) -> Option<Duration> {
+    let name = provider_name(provider);
+    let own = configured.iter().find(|own| provider_name(&own.id) == name)?;
+    let model = model_name(&name, model);
+    let offer = own.models.iter().find(|offer| model_name(&name, &offer.id) == model);
+    offer.and_then(|offer| offer.timeout).or(own.timeout)
 }
 
 /// A model of which only the name is known, asked like another of its provider.
@@ -141,6 +156,17 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_timeout_of_a_model_wins_over_that_of_its_provider() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let slow = Offer { timeout: seconds(600), ..offer("slow") };
+        let config = [Configured { timeout: seconds(20), ..configured("mine", vec![slow, offer("m")]) }];
+        assert_eq!(timeout(&config, "mine", "slow"), seconds(600));
+        assert_eq!(timeout(&config, "Mine", "m"), seconds(20));
+        assert_eq!(timeout(&config, "mine", "not listed"), seconds(20));
+        assert_eq!(timeout(&config, "other", "m"), None);
+    }
     use crate::{Level, spec::DEFAULT_CONTEXT_WINDOW};
 
     fn known(provider: &str, model: &str) -> Entry {

@@ -78,7 +78,7 @@ pub(super) struct Fence {
 }
 
 /// The block at hand.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Block {
     at: usize,
     chars: usize,
@@ -97,7 +97,7 @@ pub(super) struct Block {
 }
 
 /// The line at hand.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Line {
     start: usize,
     /// Whether it began in this block.
@@ -108,7 +108,7 @@ struct Line {
 }
 
 /// The last places outside fences that are far enough.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Ends {
     paragraph: Option<Mark>,
     newline: Option<Mark>,
@@ -154,6 +154,16 @@ impl Block {
     /// Where the last sentence ends that something follows.
     pub(super) fn last_sentence(&self) -> Option<Mark> {
         self.ends.sentence.clone()
+    }
+
+    /// Where it can end now, if no more is to come for a while: at a preferred place, or behind the last line, if `text`
+    /// ends with that.
+    pub(super) fn complete(&self, text: &str) -> Option<Mark> {
+        if self.fence.is_some() || self.lines.is_inside() {
+            return None;
+        }
+        let is_last = |mark: &&Mark| text[mark.next..].trim().is_empty();
+        self.soon.as_ref().or_else(|| self.ends.newline.as_ref().filter(is_last)).cloned()
     }
 
     /// Whether the text of a block that began in a fence is no more than the line that closes it.

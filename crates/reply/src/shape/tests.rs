@@ -1,8 +1,6 @@
 //! What a user gets at the end of a run.
 
-use homard_proto::CallId;
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
 use crate::{
@@ -22,7 +20,7 @@ struct Run {
     failure: Option<ToolFailure>,
     ending: Ending,
     delivered: Vec<Payload>,
-    sent: Sent,
+    is_answered: bool,
     duty: Duty,
 }
 
@@ -40,25 +38,10 @@ impl Run {
             failure: self.failure,
             ending: self.ending,
             delivered: &self.delivered,
-            sent: &self.sent,
-            origin: &here(),
+            is_answered: self.is_answered,
             duty: self.duty,
         })
     }
-}
-
-fn here() -> Route {
-    Route::new(Some("telegram"), Some("42"), None, None)
-}
-
-/// What was sent to somebody on Telegram.
-fn sent(target: &str, message: &str, is_error: bool) -> Sent {
-    let mut sent = Sent::default();
-    let call = CallId::parse("c").unwrap();
-    let arguments = json!({"action": "send", "target": target, "message": message});
-    sent.begin(&call, "message", &arguments, &here());
-    sent.end(&call, is_error);
-    sent
 }
 
 fn failed(error: &str) -> Option<ToolFailure> {
@@ -168,30 +151,17 @@ fn calls_for_the_caller_need_no_words() {
 }
 
 #[test]
-fn a_confirmation_after_a_message_to_the_same_chat_is_not_said() {
-    let run = Run { sent: sent("42", "Dinner is at eight.", false), ..Run::saying(&["I have told them."]) };
-    assert_eq!(run.clone().shape(), nothing(Verdict::Answered));
-    let elsewhere = Run { sent: sent("7", "Dinner is at eight.", false), ..run };
-    assert_eq!(elsewhere.shape(), answered(&[Payload::answer("I have told them.")]));
-}
-
-#[test]
-fn a_message_that_failed_takes_nothing_from_the_answer() {
-    let run = Run { sent: sent("42", "Dinner is at eight.", true), ..Run::saying(&["Dinner is at eight."]) };
-    assert_eq!(run.shape(), answered(&[Payload::answer("Dinner is at eight.")]));
-}
-
-#[test]
-fn what_others_were_told_is_said_if_it_is_all_there_is() {
-    let run = Run { sent: sent("7", "Dinner is at eight.", false), ..Run::saying(&["Dinner is at eight."]) };
-    assert_eq!(run.clone().shape(), answered(&[Payload::answer("Dinner is at eight.")]));
-    let more = Run { said: vec![Payload::answer("Dinner is at eight."), Payload::answer("Told them.")], ..run };
-    assert_eq!(more.shape(), answered(&[Payload::answer("Told them.")]));
+fn an_answer_after_a_message_to_the_same_chat_is_said() {
+    let run = Run { is_answered: true, ..Run::saying(&["The result is 42."]) };
+    assert_eq!(run.shape(), answered(&[Payload::answer("The result is 42.")]));
+    for duty in [Duty::Answer, Duty::LastAnswer, Duty::Free] {
+        assert_eq!(Run { is_answered: true, duty, ..Run::default() }.shape(), nothing(Verdict::Answered));
+    }
 }
 
 #[test]
 fn an_error_is_said_although_a_message_was_sent() {
-    let run = Run { error: Some("demo: gone".to_owned()), sent: sent("42", "Hello there!", false), ..Run::default() };
+    let run = Run { error: Some("demo: gone".to_owned()), is_answered: true, ..Run::default() };
     assert_eq!(run.shape(), answered(&[of(Kind::Error, "demo: gone")]));
 }
 
@@ -204,7 +174,7 @@ fn a_failed_tool_is_named_when_nothing_else_is_said() {
     let told = Run { said: vec![Payload::answer("It is not there.")], ..run.clone() };
     assert_eq!(told.shape(), answered(&[Payload::answer("It is not there.")]));
     assert_eq!(Run { delivered: vec![Payload::answer("Hm")], ..run.clone() }.shape(), nothing(Verdict::Answered));
-    assert_eq!(Run { sent: sent("42", "Hello there!", false), ..run }.shape(), nothing(Verdict::Answered));
+    assert_eq!(Run { is_answered: true, ..run }.shape(), nothing(Verdict::Answered));
 }
 
 #[test]
@@ -282,13 +252,12 @@ fn any_run() -> impl Strategy<Value = Run> {
     let texts = prop::collection::vec(words.clone(), 0..4);
     let maybe = prop::option::of(words);
     let ending = prop::sample::select(vec![Ending::Words, Ending::Silence, Ending::Calls]);
-    let target = prop::sample::select(vec!["42", "7"]);
     let failure = prop::option::of(prop::sample::select(vec!["missing path", "broken", ""]));
-    (texts.clone(), texts, maybe.clone(), maybe, ending, target, failure).prop_map(
-        |(said, delivered, error, message, ending, target, failure)| Run {
+    (texts.clone(), texts, maybe, any::<bool>(), ending, failure).prop_map(
+        |(said, delivered, error, is_answered, ending, failure)| Run {
             delivered: delivered.into_iter().map(Payload::answer).collect(),
             error: error.map(str::to_owned),
-            sent: message.map(|message| sent(target, message, false)).unwrap_or_default(),
+            is_answered,
             failure: failure.and_then(failed),
             ending,
             ..Run::saying(&said)
@@ -300,7 +269,7 @@ proptest! {
     #[test]
     fn a_user_is_never_left_with_nothing(run in any_run()) {
         let has = |payloads: &[Payload]| payloads.iter().any(is_answer);
-        let (before, was_told) = (has(&run.delivered), run.sent.answered(&here()));
+        let (before, was_told) = (has(&run.delivered), run.is_answered);
         let (first, hands_over) = (run.clone().shape(), run.ending == Ending::Calls);
         prop_assert_eq!(first.verdict == Verdict::Answered, has(&first.payloads) || before || was_told);
         prop_assert!(first.payloads.iter().all(|payload| !payload.is_empty()));

@@ -58,6 +58,7 @@ fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
             What::Hook { point, hook, .. } => !point.is_empty() && !hook.is_empty(),
             What::Switched { from_model, reason, .. } => !from_model.is_empty() && !reason.is_empty(),
             What::Joined | What::Block => true,
+            What::Withheld { call, repetition, .. } => !call.is_empty() && !repetition.is_empty(),
             What::Model(asked) => !asked.model.is_empty() && !asked.provider.is_empty(),
             What::Queued { .. }
             | What::Prepared
@@ -161,13 +162,22 @@ fn counts(heard: &Heard, steps: &Steps) -> Vec<(&'static str, Vec<String>, Vec<S
 }
 
 /// What is compared, each in its order.
-const KINDS: [&str; 8] =
-    ["models", "retries", "tools", "switches", "compactions", "hooks", "messages that joined", "blocks"];
+const KINDS: [&str; 9] = [
+    "models",
+    "retries",
+    "tools",
+    "switches",
+    "compactions",
+    "hooks",
+    "messages that joined",
+    "blocks",
+    "withheld texts",
+];
 
 /// What the events tell.
-fn saw(heard: &Heard) -> [Vec<String>; 8] {
-    let mut seen: [Vec<String>; 8] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks] = &mut seen;
+fn saw(heard: &Heard) -> [Vec<String>; 9] {
+    let mut seen: [Vec<String>; 9] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings] = &mut seen;
     let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
     // The question that is open, and why it failed.
     let mut open: Option<(String, Option<&str>)> = None;
@@ -201,6 +211,9 @@ fn saw(heard: &Heard) -> [Vec<String>; 8] {
             RunEvent::Hooked(note) => hooks.push(format!("{} {} {}", note.point.name(), note.hook, note.decision)),
             RunEvent::Input(_) if !models.is_empty() || open.is_some() => joined.push(String::new()),
             RunEvent::Block(_) => blocks.push(String::new()),
+            RunEvent::Withheld(withheld) => {
+                withholdings.push(format!("{} {}", withheld.call, withheld.repetition.name()))
+            }
             RunEvent::Started { .. }
             | RunEvent::Waited(_)
             | RunEvent::Input(_)
@@ -225,9 +238,9 @@ fn question(model: &str, error: Option<&str>) -> String {
 }
 
 /// What the steps tell.
-fn tells(steps: &Steps) -> [Vec<String>; 8] {
-    let mut told: [Vec<String>; 8] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks] = &mut told;
+fn tells(steps: &Steps) -> [Vec<String>; 9] {
+    let mut told: [Vec<String>; 9] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings] = &mut told;
     for step in steps.all() {
         match &step.what {
             What::Model(asked) => {
@@ -243,6 +256,7 @@ fn tells(steps: &Steps) -> [Vec<String>; 8] {
             What::Hook { point, hook, decision } => hooks.push(format!("{point} {hook} {decision}")),
             What::Joined => joined.push(String::new()),
             What::Block => blocks.push(String::new()),
+            What::Withheld { call, repetition, .. } => withholdings.push(format!("{call} {repetition}")),
             What::Queued { .. }
             | What::Prepared
             | What::Stored

@@ -23,7 +23,9 @@ pub(super) fn messaging(stable: &Stable<'_>) -> Option<String> {
         lines.push("### message tool".to_owned());
         lines.push(format!("- Use {message} to write to somebody unasked, and for polls, reactions and the like."));
         lines.push("- To send, give action=send, target and message; with several channels, also channel.".to_owned());
-        lines.push(format!("- If you have answered the person with it, reply with {SILENT}, or they read it twice."));
+        lines.push(format!(
+            "- If you have said everything with it, reply with {SILENT}; everything else that you write is sent, too."
+        ));
     }
     Some(lines.join("\n"))
 }

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 
 use super::spool;
 
-pub(super) use grow::{Growing, grow};
+pub(super) use grow::{DraftContent, Growing, grow};
 
 /// What stands at the end of a draft.
 const GOES_ON: &str = " …";

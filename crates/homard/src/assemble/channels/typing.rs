@@ -105,6 +105,7 @@ impl Signs {
             | RunEvent::Assistant { .. }
             | RunEvent::ToolEnded { .. }
             | RunEvent::Hooked(_)
+            | RunEvent::Withheld(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. }

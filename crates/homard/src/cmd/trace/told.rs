@@ -216,6 +216,15 @@ fn words(step: &Value) -> String {
         "hook" => format!("hook {} at {}: {}", said("hook"), said("point"), said("decision")),
         "switched" => format!("passed over {} ({}): {}", said("fromModel"), said("reason"), said("why")),
         "joined" => "a message joined".to_owned(),
+        "withheld" => {
+            let how = match step["repetition"].as_str().unwrap_or_default() {
+                "part" => "it is a part of what",
+                "introduced" => "it introduces and repeats what",
+                _ => "it is what",
+            };
+            let (chars, call) = (number(step, "chars"), said("call"));
+            format!("withheld {chars} characters, {how} call {call} had sent to the same chat: {:?}", said("text"))
+        }
         "block" => "a piece of the answer was sent".to_owned(),
         other => render::harmless(other),
     }
@@ -228,6 +237,8 @@ fn model(step: &Value) -> String {
     }
     match step["firstMs"].as_u64() {
         Some(first) => text.push_str(&format!(": first word after {}", time(first))),
+        // Of a request before a restart only the answer is known, not when it began.
+        None if number(step, "output") > 0 => text.push_str(": answered before a restart"),
         None => text.push_str(": no answer"),
     }
     let read = number(step, "input") + number(step, "cacheRead") + number(step, "cacheWrite");
@@ -292,6 +303,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// Acceptance D18: a run that was killed said "no answer, 10 written".
+    #[test]
+    fn a_request_before_a_restart_was_answered() {
+        let step = json!({"step": "model", "provider": "p", "model": "m", "input": 90, "output": 10});
+        assert_eq!(words(&step), "asked p/m: answered before a restart, 90 tokens read, 10 written");
+        let step = json!({"step": "model", "provider": "p", "model": "m"});
+        assert_eq!(words(&step), "asked p/m: no answer");
+        let step = json!({"step": "withheld", "call": "c1", "repetition": "same", "chars": 20, "text": "The report is ready."});
+        let told = "withheld 20 characters, it is what call c1 had sent to the same chat: \"The report is ready.\"";
+        assert_eq!(words(&step), told);
+    }
 
     #[test]
     fn a_life_is_told_line_by_line() {

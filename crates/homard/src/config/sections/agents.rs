@@ -174,9 +174,9 @@ pub(crate) struct Listed {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Retry {
-    /// How long while somebody waits for the answer (`homard agent`, chat clients, HTTP), in seconds; 0 to never ask the same model again. Default: 60.
+    /// How long while a person waits for the answer (`homard agent`, chat clients, channels, HTTP), in seconds; 0 to never ask the same model again. Default: 60.
     pub(crate) max_total_seconds: Option<u64>,
-    /// How long otherwise (channels, cron, heartbeats, sub-agents, webhooks), in seconds. Default: 300.
+    /// How long otherwise (cron, heartbeats, sub-agents, webhooks), in seconds. Default: 300.
     pub(crate) unattended_max_total_seconds: Option<u64>,
 }
 

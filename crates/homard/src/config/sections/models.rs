@@ -1,6 +1,6 @@
 //! `models`: providers and what they offer, beside the built-in catalogue or in its place.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use homard_model::{
     Prices,
@@ -43,6 +43,9 @@ pub(crate) struct Provider {
     pub(crate) api: Option<String>,
     /// More headers for every request.
     pub(crate) headers: BTreeMap<String, Text>,
+    /// How long its models may say nothing before a request is given up, in seconds. Default: 120, more for a server on a private network.
+    #[schemars(range(min = 1))]
+    pub(crate) timeout_seconds: Option<u64>,
     /// What it offers.
     #[serde(deserialize_with = "super::objects")]
     pub(crate) models: Vec<Offer>,
@@ -82,6 +85,10 @@ pub(crate) struct Offer {
     /// What it costs.
     #[serde(default, deserialize_with = "super::maybe_object")]
     cost: Option<Cost>,
+    /// How long it may say nothing before a request is given up, in seconds. Default: that of the provider.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    timeout_seconds: Option<u64>,
 }
 
 /// US dollars for a million tokens.
@@ -118,6 +125,7 @@ impl Models {
             id: id.clone(),
             base_url: text(&provider.base_url),
             api: provider.api.clone(),
+            timeout: timeout(provider.timeout_seconds),
             models: provider.models.iter().map(Offer::known).collect(),
         };
         self.providers.iter().map(one).collect()
@@ -140,6 +148,11 @@ impl Offer {
             reasons: self.reasoning,
             sees: self.input.as_ref().map(|input| input.iter().any(|kind| kind == "image")),
             prices: self.cost.as_ref().map(prices),
+            timeout: timeout(self.timeout_seconds),
         }
     }
+}
+
+fn timeout(seconds: Option<u64>) -> Option<Duration> {
+    seconds.filter(|&seconds| seconds > 0).map(Duration::from_secs)
 }

@@ -21,8 +21,8 @@ use tokio::time::sleep;
 use super::{Admitted, Desk, room};
 use crate::assemble::channels::{
     build::label,
-    draft::{self, Growing, Spot},
-    media::{self, Keeping, Loaded},
+    draft::{self, DraftContent, Growing, Spot},
+    media::{self, Loaded},
     policy::{Policy, principal},
     typing,
 };
@@ -71,7 +71,7 @@ impl Desk {
                     if let Disposition::New(tape) = accepted.disposition
                         && !first.is_control
                     {
-                        self.show(&tape, first);
+                        self.show(&tape, first).await;
                     }
                     return true;
                 }
@@ -94,7 +94,7 @@ impl Desk {
     }
 
     /// Shows in the chat that an answer is being written, and how far it has come if that is wished.
-    fn show(&self, tape: &Arc<Tape>, first: &Admitted) {
+    async fn show(&self, tape: &Arc<Tape>, first: &Admitted) {
         let (policy, incoming) = (self.policy(), &first.incoming);
         let is_direct = incoming.peer.kind == PeerKind::Direct;
         let mode = policy.typing.mode(is_direct || first.was_mentioned);
@@ -102,7 +102,18 @@ impl Desk {
         let (channel, stop) = (self.channel.clone(), self.stop.clone());
         typing::show(channel.clone(), place.clone(), (mode, policy.typing.every), tape.clone(), stop.clone());
         let manner = channel.manner();
-        let Some(by) = policy.growth.filter(|_| manner.has_edits && !self.hub.screens_messages()) else { return };
+        if !manner.has_edits || self.hub.screens_messages() {
+            return;
+        }
+        let streams_reasoning = self.hub.streams_reasoning(tape.key()).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the reasoning level of a session could not be read");
+            false
+        });
+        let what = match policy.growth {
+            _ if streams_reasoning => DraftContent::Reasoning,
+            Some(by) => DraftContent::Answer(by),
+            None => return,
+        };
         let replies = self.hub.manner(&self.place.0).map(|manner| manner.replies).unwrap_or_default();
         let spot = Spot {
             channel: self.place.0.clone(),
@@ -114,7 +125,7 @@ impl Desk {
         };
         self.drafts.begin(tape.run(), spot);
         let every = if is_direct { DRAFT_ALONE } else { DRAFT_IN_GROUPS };
-        let growing = Growing { by, every, most: manner.text_limit };
+        let growing = Growing { what, every, most: manner.text_limit };
         draft::grow(self.drafts.clone(), channel, growing, tape.clone(), stop);
     }
 
@@ -137,8 +148,8 @@ impl Desk {
         let is_open = self.hub.agents().get(&agent).is_some_and(|profile| profile.opens_workspace((&asker, &key)));
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
         let peer = policy.at.sender(&incoming.peer.id);
-        let keeping = Keeping::new(workspace, (&peer, incoming.peer.kind), is_open);
-        let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, keeping).await;
+        let folder = media::folder(workspace, (&peer, incoming.peer.kind), is_open);
+        let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, folder).await;
         let words: Vec<&str> =
             said.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
         let previous = self.hub.record(&key).await.ok().flatten().map(|record| record.updated_at);

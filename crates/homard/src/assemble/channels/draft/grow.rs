@@ -1,9 +1,10 @@
-//! Following a run, and showing how far its answer has come.
+//! Following a run, and showing how far its answer has come, or its reasoning where the session streams that.
 
 use std::{sync::Arc, time::Duration};
 
 use homard_agent::{Follower, RunEvent, Tape, task};
 use homard_channels::Channel;
+use homard_reply::reasoning;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -17,11 +18,20 @@ const BLOCK: usize = 200;
 /// The longest pause that is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What a draft shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum DraftContent {
+    /// The answer, by words or by blocks.
+    Answer(Growth),
+    /// The model's reasoning. The answer takes its place when it is complete.
+    Reasoning,
+}
+
 /// How a draft grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Growing {
-    /// By words or by blocks.
-    pub(in super::super) by: Growth,
+    /// What is shown.
+    pub(in super::super) what: DraftContent,
     /// How long to wait between two edits.
     pub(in super::super) every: Duration,
     /// How many characters a message has at most.
@@ -78,36 +88,62 @@ pub(in super::super) fn grow(
     }));
 }
 
-/// What a run has said so far.
+/// What a run has said and thought so far.
 #[derive(Debug, Default)]
 struct Words {
     /// By message.
     said: Vec<(u32, String)>,
+    /// By message.
+    thought: Vec<(u32, String)>,
 }
 
 impl Words {
     fn hear(&mut self, event: &RunEvent) {
         if let RunEvent::Text { message, delta } = event {
-            match self.said.last_mut() {
-                Some((last, text)) if last == message => text.push_str(delta),
-                Some(_) | None => self.said.push((*message, delta.clone())),
-            }
+            append(&mut self.said, *message, delta);
+        } else if let RunEvent::Thinking { message, delta } = event {
+            append(&mut self.thought, *message, delta);
         } else if let RunEvent::Rewound { message } = event {
             self.said.retain(|(said, _)| said < message);
+            self.thought.retain(|(thought, _)| thought < message);
         }
     }
 
     /// What of it is to be seen.
     fn shown(&self, growing: Growing) -> String {
-        let texts: Vec<&str> = self.said.iter().map(|(_, text)| text.trim()).filter(|text| !text.is_empty()).collect();
         // Room for the dots.
-        let text: String = texts.join("\n\n").chars().take(growing.most.saturating_sub(2)).collect();
-        match growing.by {
-            Growth::Words if text.chars().count() >= FIRST => text,
-            Growth::Blocks => whole_blocks(&text).to_owned(),
-            Growth::Words => String::new(),
+        let most = growing.most.saturating_sub(2);
+        match growing.what {
+            DraftContent::Answer(by) => {
+                let text: String = joined(&self.said).chars().take(most).collect();
+                match by {
+                    Growth::Words if text.chars().count() >= FIRST => text,
+                    Growth::Blocks => whole_blocks(&text).to_owned(),
+                    Growth::Words => String::new(),
+                }
+            }
+            DraftContent::Reasoning => {
+                let thought = joined(&self.thought);
+                // Marks around each line take room, too; what is newest is shown.
+                let skipped = thought.chars().count().saturating_sub(most / 2);
+                let newest: String = thought.chars().skip(skipped).collect();
+                let text = reasoning::message(&newest).map(|payload| payload.text).unwrap_or_default();
+                if thought.chars().count() < FIRST { String::new() } else { text.chars().take(most).collect() }
+            }
         }
     }
+}
+
+fn append(texts: &mut Vec<(u32, String)>, message: u32, delta: &str) {
+    match texts.last_mut() {
+        Some((last, text)) if *last == message => text.push_str(delta),
+        Some(_) | None => texts.push((message, delta.to_owned())),
+    }
+}
+
+fn joined(texts: &[(u32, String)]) -> String {
+    let texts: Vec<&str> = texts.iter().map(|(_, text)| text.trim()).filter(|text| !text.is_empty()).collect();
+    texts.join("\n\n")
 }
 
 /// The part of a text that ends at a good place, in steps of a block or more.
@@ -136,7 +172,7 @@ mod tests {
     fn seen(by: Growth, most: usize, events: &[RunEvent]) -> String {
         let mut words = Words::default();
         events.iter().for_each(|event| words.hear(event));
-        words.shown(Growing { by, every: Duration::ZERO, most })
+        words.shown(Growing { what: DraftContent::Answer(by), every: Duration::ZERO, most })
     }
 
     #[test]
@@ -152,6 +188,25 @@ mod tests {
         let first = "This is said before a tool is called.";
         let events = [text(0, first), text(1, "And this"), RunEvent::Rewound { message: 1 }, text(1, "After it.")];
         assert_eq!(seen(Growth::Words, 4000, &events), format!("{first}\n\nAfter it."));
+    }
+
+    /// Acceptance D18: a session that streams its reasoning showed nothing.
+    #[test]
+    fn reasoning_is_shown_in_place_of_the_answer() {
+        let thinks = |message, delta: &str| RunEvent::Thinking { message, delta: delta.to_owned() };
+        let shown = |events: &[RunEvent], most: usize| {
+            let mut words = Words::default();
+            events.iter().for_each(|event| words.hear(event));
+            words.shown(Growing { what: DraftContent::Reasoning, every: Duration::ZERO, most })
+        };
+        let first = "The user wants to know how far it is.";
+        let answer = text(0, "It is seventeen kilometres from here to there.");
+        let events =
+            [thinks(0, "short"), thinks(0, " one"), RunEvent::Rewound { message: 0 }, thinks(0, first), answer];
+        assert_eq!(shown(&events[..2], 4000), "");
+        assert_eq!(shown(&events, 4000), format!("Reasoning:\n_{first}_"));
+        let long = shown(&[thinks(0, &"word \n".repeat(1000)), thinks(0, "newest")], 400);
+        assert!(long.len() < 400 && long.contains("newest"), "{long}");
     }
 
     #[test]

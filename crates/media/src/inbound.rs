@@ -1,0 +1,198 @@
+//! Files that come with a message and are no pictures: kept in a folder of the agent's workspace, with a note that names
+//! the path to the model.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use tempfile::NamedTempFile;
+
+/// How many files are kept in a folder; older ones make room.
+const FILES: usize = 200;
+/// Where files are put, in the agent's workspace.
+const FOLDER: &str = "media/inbound";
+/// How many characters of a text file are shown where the agent cannot open it.
+const SHOWN: usize = 20_000;
+
+/// The folder for the files of a sender or a conversation.
+#[derive(Debug, Clone)]
+pub struct InboundFolder {
+    workspace: PathBuf,
+    /// Below the workspace.
+    folder: String,
+    /// Whether runs of the conversation can open files there.
+    is_open: bool,
+}
+
+/// A file that came with a message.
+#[derive(Debug, Clone, Copy)]
+pub struct InboundFile<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// What the sender calls it.
+    pub name: Option<&'a str>,
+    /// What the sender takes it for.
+    pub mime: Option<&'a str>,
+    /// Whether it is a voice message.
+    pub is_voice: bool,
+    /// What its message is called and which of its files it is: the same file gets the same name each time.
+    pub stem: &'a str,
+}
+
+impl InboundFolder {
+    /// The folder `owner`, which may have several parts, in the folder for such files.
+    pub fn new(workspace: &Path, owner: &str, is_open: bool) -> Self {
+        Self { workspace: workspace.to_owned(), folder: format!("{FOLDER}/{owner}"), is_open }
+    }
+
+    /// The path below the workspace.
+    pub fn path(&self) -> &str {
+        &self.folder
+    }
+
+    /// Keeps a file and returns the note for the model, which names its path. If its runs cannot open the folder, the
+    /// note shows the beginning of a text file. The oldest files make room. The second value is why they did not.
+    pub fn keep(&self, file: InboundFile<'_>) -> io::Result<(String, Option<io::Error>)> {
+        let InboundFile { bytes, mime, is_voice, .. } = file;
+        let name = file_name(&file);
+        let folder = self.put(bytes, &name)?;
+        let kept_all = make_room(&folder).err();
+        let kind = harmless(mime.filter(|mime| !mime.is_empty()).unwrap_or("file"));
+        let voice = if is_voice { ", a voice message" } else { "" };
+        let about = format!("{}/{name} ({kind}, {} bytes{voice})", self.folder, bytes.len());
+        let note = match readable(bytes) {
+            _ if self.is_open => format!("[media attached: {about}]"),
+            Some((text, true)) => format!("[media attached: {about}]\n{text}\n[/media attached]"),
+            Some((text, false)) => {
+                format!("[media attached: {about}; the first {SHOWN} characters]\n{text}\n[/media attached]")
+            }
+            None => format!("[media attached: {about}; it cannot be opened in this conversation]"),
+        };
+        Ok((note, kept_all))
+    }
+
+    /// Writes a file into the folder, and returns the folder. Not where a link leads that an agent may have made.
+    fn put(&self, bytes: &[u8], name: &str) -> io::Result<PathBuf> {
+        let folder = self.workspace.join(&self.folder);
+        fs::create_dir_all(&folder)?;
+        if folder.canonicalize()? != self.workspace.canonicalize()?.join(&self.folder) {
+            return Err(io::Error::other(format!("{} is a link", self.folder)));
+        }
+        let mut file = NamedTempFile::new_in(&folder)?;
+        file.write_all(bytes)?;
+        file.persist(folder.join(name)).map_err(|error| error.error)?;
+        Ok(folder)
+    }
+}
+
+/// The beginning of a text file, and whether that is all of it; `None` if it is no text.
+fn readable(bytes: &[u8]) -> Option<(&str, bool)> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
+    if text.chars().any(|c| c.is_control() && !c.is_whitespace()) {
+        return None;
+    }
+    let end = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
+    Some((&text[..end], end == text.len()))
+}
+
+/// A name that is the same for the same file, and cannot lead elsewhere.
+fn file_name(file: &InboundFile<'_>) -> String {
+    let given = file.name.unwrap_or(if file.is_voice { "voice.ogg" } else { "file" });
+    let plain = |text: &str, most: usize| -> String {
+        let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+        let text: String = text.chars().map(fits).collect();
+        let start = text.len().saturating_sub(most);
+        text[start..].trim_start_matches('.').to_owned()
+    };
+    format!("{}-{}", plain(file.stem, 80), plain(given, 60))
+}
+
+/// Removes the oldest files, if there are too many.
+fn make_room(folder: &Path) -> io::Result<()> {
+    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        if about.is_file() {
+            files.push((about.modified()?, entry.path()));
+        }
+    }
+    files.sort();
+    let many = files.len().saturating_sub(FILES);
+    files.into_iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
+}
+
+/// A text that the sender chose, on one line and without brackets.
+pub fn harmless(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file<'a>(bytes: &'a [u8], name: &'a str, stem: &'a str) -> InboundFile<'a> {
+        InboundFile { bytes, name: Some(name), mime: Some("text/plain"), is_voice: false, stem }
+    }
+
+    #[test]
+    fn h2_a_conversation_without_file_tools_is_shown_texts() {
+        let home = tempfile::tempdir().unwrap();
+        let note = |bytes: &[u8], is_open: bool| {
+            InboundFolder::new(home.path(), "telegram-7", is_open).keep(file(bytes, "a.txt", "s")).unwrap().0
+        };
+        let about = |size: usize| format!("media/inbound/telegram-7/s-a.txt (text/plain, {size} bytes)");
+        assert_eq!(note(b"hello\n", true), format!("[media attached: {}]", about(6)));
+        assert_eq!(note(b"hello\n", false), format!("[media attached: {}]\nhello\n[/media attached]", about(6)));
+        let long = "ä".repeat(SHOWN + 1);
+        let cut = note(long.as_bytes(), false);
+        assert!(cut.contains("; the first 20000 characters]\nä") && cut.matches('ä').count() == SHOWN);
+        for bytes in [&b"PK\x03\x04"[..], b"\xff\xfe"] {
+            assert!(note(bytes, false).ends_with("; it cannot be opened in this conversation]"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_kept_under_a_name_that_leads_nowhere_else() {
+        for (name, expected) in [
+            ("notes.txt", "a-1-0-notes.txt"),
+            ("../../etc/passwd", "a-1-0-_.._etc_passwd"),
+            (".bashrc", "a-1-0-bashrc"),
+            ("ü/\0x", "a-1-0-___x"),
+        ] {
+            assert_eq!(file_name(&file(b"", name, "a-1-0")), expected);
+        }
+        assert_eq!(file_name(&file(b"", &"x".repeat(300), "a-1-0")).len(), 66);
+    }
+
+    #[test]
+    fn a_file_is_there_under_the_path_of_its_note() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = InboundFolder::new(home.path(), "telegram-7", true);
+        let (note, trouble) = folder.keep(file(b"hello", "a].txt", "a-1-0")).unwrap();
+        assert_eq!(note, "[media attached: media/inbound/telegram-7/a-1-0-a_.txt (text/plain, 5 bytes)]");
+        assert!(trouble.is_none());
+        assert_eq!(fs::read(home.path().join("media/inbound/telegram-7/a-1-0-a_.txt")).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(elsewhere.path(), home.path().join("media")).unwrap();
+        assert!(InboundFolder::new(home.path(), "telegram-7", true).keep(file(b"x", "a", "s")).is_err());
+        assert_eq!(fs::read_dir(elsewhere.path().join("inbound/telegram-7")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn old_files_make_room() {
+        let home = tempfile::tempdir().unwrap();
+        for n in 0..FILES + 3 {
+            fs::write(home.path().join(n.to_string()), "x").unwrap();
+        }
+        make_room(home.path()).unwrap();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), FILES);
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! These are its owner's wishes. What a channel is like, the channel says when it asks for the rules of its blocks.
 
+use crate::schedule::heartbeat::ACK_MAX;
 use homard_reply::{
     blocks::{Break, Rules},
     chunk::{Bounds, Prefer},
@@ -27,6 +28,8 @@ pub struct Delivery {
     pub joining: Joining,
     /// How long to wait between two blocks.
     pub delay: Delay,
+    /// How many characters beside `HEARTBEAT_OK` still mean that there is nothing to report.
+    pub ack_max: usize,
     /// What stands before every message, as the setting has it; read it with [`homard_reply::footer::Prefix`].
     pub prefix: Option<String>,
 }
@@ -40,6 +43,7 @@ impl Default for Delivery {
             bounds: Bounds { min: 800, max: 1200, prefer: Prefer::default() },
             joining: Joining::default(),
             delay: Delay::default(),
+            ack_max: ACK_MAX,
             prefix: None,
         }
     }

@@ -172,8 +172,8 @@ pub struct End {
     /// What the user got in all, for whoever asks later; `None` if that is what the replies are. Others than those: of a run
     /// that spoke in blocks, and of a message that another run answered.
     pub whole: Option<Vec<Payload>>,
-    /// Whether the model said last that nothing needs attention.
-    pub is_quiet: bool,
+    /// What the answer of a heartbeat means; `None` for any other run and for one that failed.
+    pub heartbeat: Option<HeartbeatAnswer>,
     /// The lines of the transcript that hold what the model said to the user.
     pub lines: Vec<EntryId>,
     /// Calls of the sender's own tools, handed over for the sender to make.
@@ -193,6 +193,31 @@ pub struct End {
     /// When it ended, in milliseconds since the epoch: after its last hook, and after all its commits but that of the
     /// terminal record, in which this time is stored.
     pub ended_at: u64,
+}
+
+/// What the answer of a heartbeat means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeartbeatAnswer {
+    /// Whether there is something to report.
+    pub kind: HeartbeatKind,
+    /// The text of the answer, without the token for "nothing to do".
+    pub text: String,
+}
+
+/// The kinds of answers to a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeartbeatKind {
+    /// No text.
+    Empty,
+    /// The token: nothing to report.
+    Ok,
+    /// The same text was reported within the last day.
+    Duplicate,
+    /// A new finding, and whether it was queued for delivery to a chat.
+    Finding {
+        /// False if the heartbeat has no chat to report to.
+        is_queued: bool,
+    },
 }
 
 impl End {

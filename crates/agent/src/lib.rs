@@ -45,6 +45,7 @@ mod writer;
 
 pub use ambient::Ambient;
 pub use context::{
+    background::CommandOrigin,
     history::{ChannelLimits, HistoryLimits},
     notes::spelled_out,
     setting::{self, Setting},

@@ -128,10 +128,27 @@ impl Kind {
         let is_one = fields.get("customType").and_then(Value::as_str) == Some(COMPACTION_UNDONE);
         fields.get("data").filter(|_| is_one)?.get("compactionId")?.as_str()
     }
+
+    /// A line that takes earlier lines out of the model's context: those from `first` up to this one. They stay in the
+    /// transcript. Other programs pass over it.
+    pub fn left_out(first: &EntryId) -> Self {
+        let data = json!({"firstEntryId": first});
+        Self::Other(fields([("type", "custom".into()), ("customType", LEFT_OUT.into()), ("data", data)]))
+    }
+
+    /// The first line that this line takes out of the model's context, if it is such a line.
+    pub fn leaves_out(&self) -> Option<&str> {
+        let Self::Other(fields) = self else { return None };
+        let is_one = fields.get("customType").and_then(Value::as_str) == Some(LEFT_OUT);
+        fields.get("data").filter(|_| is_one)?.get("firstEntryId")?.as_str()
+    }
 }
 
 /// The custom type of a line that makes a compaction void.
 const COMPACTION_UNDONE: &str = "homard.compaction-undone";
+
+/// The custom type of a line that takes earlier lines out of the model's context.
+const LEFT_OUT: &str = "homard.left-out";
 
 fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

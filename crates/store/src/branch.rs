@@ -93,6 +93,8 @@ pub struct Summary {
 /// What a model is told of a transcript, with the lines that say it.
 pub fn view(entries: &[Entry]) -> View {
     let path = path(entries);
+    let left_out = left_out(&path);
+    let path: Vec<_> = path.into_iter().filter(|entry| !left_out.contains(entry.id.as_str())).collect();
     let void = undone(&path);
     let counts = |entry: &&Entry| !void.contains(entry.id.as_str());
     let lines = path.iter().enumerate().rev().filter(|(_, entry)| counts(entry));
@@ -170,6 +172,19 @@ pub fn truncated(details: &Value) -> Option<TruncatedInput> {
 /// The lines that later ones make void.
 fn undone<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
     path.iter().filter_map(|entry| entry.kind.undoes()).collect()
+}
+
+/// The lines that later ones take out of the model's context. A mark that names a line which is not before it counts
+/// for nothing.
+fn left_out<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
+    let mut left_out = HashSet::new();
+    for (at, first) in path.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.kind.leaves_out()?))) {
+        // Backwards: a mark follows its lines closely.
+        if let Some(first) = path[..at].iter().rposition(|entry| entry.id.as_str() == first) {
+            left_out.extend(path[first..at].iter().map(|entry| entry.id.as_str()));
+        }
+    }
+    left_out
 }
 
 /// The last messages, beginning with a user's, of which there are at most `turns`; `0` for no limit.

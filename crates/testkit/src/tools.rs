@@ -10,6 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
+    CommandOrigin, Hub,
+    hub::BackgroundCommand,
     task,
     tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
 };
@@ -18,6 +20,7 @@ use homard_proto::{CallId, RunId, message::Block};
 use homard_store::ToolClass;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 
@@ -43,6 +46,10 @@ pub struct Behaviour {
     pub obeys: bool,
     /// Whether others may be at work in its run's place meanwhile.
     pub lends: bool,
+    /// A background command that it starts, named after the call: when that ends, and how.
+    pub background: Option<(Duration, String)>,
+    /// The background command whose end it reads.
+    pub reads: Option<String>,
     /// What it does in the end.
     pub answer: Answer,
 }
@@ -155,6 +162,21 @@ impl Bench {
     }
 }
 
+/// Starts a background command, which dies with the process.
+async fn start(hub: &Hub, cx: &ToolCx, after: Duration, report: String) {
+    let (session, id, stop) = (cx.session.clone(), cx.call.to_string(), CancellationToken::new());
+    let origin = CommandOrigin::from(&cx.origin);
+    let command = BackgroundCommand { id: id.clone(), command: format!("work {id}"), origin, stop: stop.clone() };
+    hub.command_started(&session, command, true).await;
+    let hub = hub.clone();
+    task::spawn("background command", async move {
+        match stop.run_until_cancelled(tokio::time::sleep(after)).await {
+            Some(()) => hub.command_ended(&session, &id, &report).await,
+            None => hub.command_settled(&session, &id).await,
+        }
+    });
+}
+
 struct Scripted {
     definition: Definition,
     bench: Arc<Bench>,
@@ -183,6 +205,12 @@ impl Tool for Scripted {
                     text.text = text.text.replace("{workdir}", &workdir);
                 }
             }
+        }
+        if let (Some((after, report)), Some(hub)) = (behaviour.background.clone(), &cx.hub) {
+            start(hub, &cx, after, report).await;
+        }
+        if let (Some(command), Some(hub)) = (&behaviour.reads, &cx.hub) {
+            hub.command_settled(&cx.session, command).await;
         }
         let (obeys, lends) = (behaviour.obeys, behaviour.lends);
         let work = act(behaviour, cx.progress);

@@ -8,11 +8,16 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::task;
+use homard_agent::{CommandOrigin, Hub, hub::BackgroundCommand, task};
 use homard_proto::SessionKey;
 use homard_workspace::LoadGate;
 
-use crate::{Error, job::Job, sandbox::Watches};
+use crate::{
+    Error,
+    job::{Job, Outcome},
+    process_tool::label,
+    sandbox::Watches,
+};
 
 /// How many commands of a session may be at work at a time.
 const MOST: usize = 32;
@@ -50,39 +55,38 @@ struct Shelf {
     jobs: BTreeMap<String, Arc<Job>>,
 }
 
-/// A command in the background that is over, though nobody has ended it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exited {
-    /// Whose it was.
-    pub session: SessionKey,
-    /// Its name, for `process`.
-    pub id: String,
-    /// What the shell ran.
-    pub command: String,
-    /// `completed` or `failed`.
-    pub status: &'static str,
-    /// Its exit code, unless a signal ended it.
-    pub exit_code: Option<i32>,
-    /// What went wrong.
-    pub trouble: Option<String>,
-    /// The end of its output.
-    pub tail: String,
-    /// What its sandbox has to say, a sentence each.
-    pub notes: Vec<String>,
+/// Where the start and the end of a background command are noted.
+#[derive(Debug, Clone)]
+pub(crate) struct Reporter {
+    pub(crate) hub: Hub,
+    /// Who started the command, and from where.
+    pub(crate) origin: CommandOrigin,
+    /// Whether its end wakes the session.
+    pub(crate) wakes: bool,
 }
 
-/// Hears of commands in the background that are over.
-pub type OnExit = Arc<dyn Fn(Exited) + Send + Sync>;
-
-impl fmt::Display for Exited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = self.trouble.as_deref().unwrap_or("Command is done");
-        write!(f, "{how} (session {})", self.id)?;
-        if !self.tail.is_empty() {
-            write!(f, ": {}", self.tail)?;
-        }
-        self.notes.iter().try_for_each(|note| write!(f, "\n\n{note}"))
+impl Reporter {
+    /// Follows a command to its end.
+    fn follow(self, session: SessionKey, id: String, job: Arc<Job>) {
+        task::spawn("command in the background", async move {
+            let outcome = job.over().await;
+            // What was stopped on purpose is no news.
+            if outcome.stopped == Some("cancel") {
+                self.hub.command_settled(&session, &id).await;
+            } else {
+                self.hub.command_ended(&session, &id, &report(&id, &job, &outcome)).await;
+            }
+        });
     }
+}
+
+/// How a command ended, for its session.
+fn report(id: &str, job: &Job, outcome: &Outcome) -> String {
+    let how = outcome.trouble.as_deref().unwrap_or("Command is done");
+    let tail = job.tail(LAST_WORDS);
+    let tail = if tail.is_empty() { String::new() } else { format!(": {tail}") };
+    let notes: String = outcome.notes.iter().map(|note| format!("\n\n{note}")).collect();
+    format!("{how} (session {id}, {}){tail}{notes}", label(&job.command))
 }
 
 impl Background {
@@ -132,8 +136,8 @@ impl Background {
         if self.count(session) < MOST { Ok(()) } else { Err(Error::TooMany(MOST)) }
     }
 
-    /// Takes a command over and gives it a name. `on_exit` hears of its end, unless it is removed before.
-    pub(crate) fn add(&self, session: &SessionKey, job: Arc<Job>, on_exit: Option<OnExit>) -> String {
+    /// Takes a command over and gives it a name. What is known of it is on disk when this returns.
+    pub(crate) async fn add(&self, session: &SessionKey, job: Arc<Job>, reporter: Option<Reporter>) -> String {
         let id = {
             let mut shelves = self.lock();
             let shelf = shelves.entry(session.clone()).or_default();
@@ -142,24 +146,11 @@ impl Background {
             shelf.jobs.insert(id.clone(), job.clone());
             id
         };
-        if let Some(on_exit) = on_exit {
-            let (session, id) = (session.clone(), id.clone());
-            task::spawn("command in the background", async move {
-                let outcome = job.over().await;
-                if outcome.stopped == Some("cancel") {
-                    return;
-                }
-                on_exit(Exited {
-                    session,
-                    id,
-                    command: job.command.clone(),
-                    status: outcome.status(),
-                    exit_code: outcome.exit_code,
-                    trouble: outcome.trouble.clone(),
-                    tail: job.tail(LAST_WORDS),
-                    notes: outcome.notes.clone(),
-                });
-            });
+        if let Some(reporter) = reporter {
+            let (command, origin, stop) = (job.command.clone(), reporter.origin.clone(), job.stopper());
+            let started = BackgroundCommand { id: id.clone(), command, origin, stop };
+            reporter.hub.command_started(session, started, reporter.wakes).await;
+            reporter.follow(session.clone(), id.clone(), job);
         }
         id
     }

@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Ambient,
+    Ambient, CommandOrigin, Hub,
     approval::FolderSeen,
     sandboxing::SandboxView,
     tool::{Progress, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
@@ -37,7 +37,9 @@ use self::{
     told::{tell, tell_of_background},
 };
 use crate::{
-    Background, Error, FileAccess, OnExit, failure,
+    Background, Error, FileAccess,
+    background::Reporter,
+    failure,
     job::{Job, Order, Outcome},
     parse,
     process::{Input, Process, Wiring},
@@ -69,8 +71,8 @@ pub struct ExecSettings {
     pub helper: Option<std::path::PathBuf>,
     /// Where those go that take long. Whoever makes tools anew passes the same one again.
     pub background: Background,
-    /// Who hears of the end of those.
-    pub on_exit: Option<OnExit>,
+    /// Whether the end of one wakes its session: `tools.exec.notifyOnExit`.
+    pub wakes: bool,
     /// How long a call waits if it does not say: `tools.exec.backgroundMs`. `None` where nothing goes on in the
     /// background, because nobody would be there to look after it: then every call waits for the end.
     pub wait: Option<Duration>,
@@ -95,6 +97,8 @@ struct Site {
     /// Set for a sandboxed run.
     sandbox: Option<SandboxView>,
     variables: Variables,
+    /// Who asked, and from where, if that is known.
+    origin: Option<CommandOrigin>,
 }
 
 /// A command that is about to run.
@@ -114,7 +118,8 @@ impl Site {
     fn of(cx: &ToolCx) -> Self {
         let (session, run) = (cx.session.clone(), cx.run.clone());
         let (workdir, sandbox) = (cx.workdir.clone(), cx.sandbox.clone());
-        Self { session, run, workdir, sandbox, variables: cx.variables.clone() }
+        let (variables, origin) = (cx.variables.clone(), Some(CommandOrigin::from(&cx.origin)));
+        Self { session, run, workdir, sandbox, variables, origin }
     }
 }
 
@@ -155,7 +160,7 @@ impl From<Vec<(String, String)>> for ExecSettings {
             tier: None,
             helper: None,
             background: Background::default(),
-            on_exit: None,
+            wakes: true,
             wait: Some(Duration::from_secs(10)),
             timeout: Duration::from_secs(1800),
             keep: Duration::from_secs(1800),
@@ -191,7 +196,8 @@ impl Exec {
         Ok(match watch((&cx.cancel, &cx.progress), &job, plan.wait).await {
             Some(outcome) => tell(&job, &outcome, notes),
             None => {
-                let id = self.settings.background.add(&cx.session, job.clone(), self.settings.on_exit.clone());
+                let reporter = cx.hub.as_ref().and_then(|hub| self.reporter(hub, &plan.site));
+                let id = self.settings.background.add(&cx.session, job.clone(), reporter).await;
                 tell_of_background(&job, &id, notes)
             }
         })
@@ -203,6 +209,11 @@ impl Exec {
             Some(view) => self.settings.sandbox.in_sandbox(view, &site.workdir),
             None => self.settings.sandbox.clone(),
         }
+    }
+
+    /// Where it is noted what becomes of a command in the background.
+    fn reporter(&self, hub: &Hub, site: &Site) -> Option<Reporter> {
+        Some(Reporter { hub: hub.clone(), origin: site.origin.clone()?, wakes: self.settings.wakes })
     }
 
     /// What a call asks for, if that can be done.

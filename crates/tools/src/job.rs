@@ -138,6 +138,11 @@ impl Job {
         self.stop.cancel();
     }
 
+    /// Ends it when it is cancelled.
+    pub(crate) fn stopper(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// Waits for its end.
     pub(crate) async fn over(&self) -> Arc<Outcome> {
         let mut watched = self.outcome.subscribe();

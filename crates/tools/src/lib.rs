@@ -66,7 +66,7 @@ use crate::egress::SystemNames;
 use crate::error::Error;
 pub use crate::{
     apply_patch::ApplyPatch,
-    background::{Background, Exited, OnExit},
+    background::Background,
     edit::Edit,
     exec::{Approvals, Exec, ExecSettings},
     file_access::FileAccess,

@@ -93,7 +93,10 @@ impl Process {
         let unknown = || Error::UnknownSession { id: id.to_owned() };
         let named = Named { id, job: self.background.find(&cx.session, id).ok_or_else(unknown)? };
         match arguments.action {
-            Action::Poll => Ok(named.poll(cx, arguments.timeout).await),
+            Action::Poll => {
+                let told = named.poll(cx, arguments.timeout).await;
+                Ok(named.settle(cx, told).await)
+            }
             Action::Log => Ok(named.log(arguments.offset, arguments.limit)),
             Action::Write | Action::SendKeys | Action::Submit | Action::Paste => {
                 let bytes = arguments.bytes(named.job.has_terminal().await)?;
@@ -279,6 +282,15 @@ impl Named<'_> {
         Ok(self.say(format!("Killed session {}.{notes}", self.id), details))
     }
 
+    /// An answer that says how the command ended is all that the agent has to know: no report follows.
+    async fn settle(&self, cx: &ToolCx, told: ToolResult) -> ToolResult {
+        let is_over = told.details.as_ref().is_some_and(|details| details["status"] != "running");
+        if let (true, Some(hub)) = (is_over, &cx.hub) {
+            hub.command_settled(&cx.session, self.id).await;
+        }
+        told
+    }
+
     fn say(&self, text: String, mut details: Value) -> ToolResult {
         details["sessionId"] = json!(self.id);
         details["name"] = json!(label(&self.job.command));
@@ -330,7 +342,7 @@ fn end_of(outcome: &Outcome) -> String {
 }
 
 /// The first line of a command, not too long.
-fn label(command: &str) -> String {
+pub(crate) fn label(command: &str) -> String {
     let line = command.trim().lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(LABEL).collect();
     if short.len() < command.trim().len() {

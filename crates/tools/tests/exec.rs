@@ -3,18 +3,11 @@
 
 mod bench;
 
-use std::{
-    fs,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
 use bench::{Bench, HELPER, has_namespaces, said};
 use homard_proto::{AgentId, SessionKey};
-use homard_tools::{
-    Exited,
-    sandbox::{Mode, Tier},
-};
+use homard_tools::sandbox::{Mode, Tier};
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, timeout};
 
@@ -282,32 +275,6 @@ async fn a_session_does_not_see_the_commands_of_another() {
         let expected = "there is no session amber-reef here: use the action list to see which there are";
         assert_eq!(said(&result), (expected, true), "{action}");
     }
-}
-
-#[tokio::test]
-async fn the_end_of_a_command_in_the_background_is_told_once() {
-    let heard: Arc<Mutex<Vec<Exited>>> = Arc::default();
-    let hearing = heard.clone();
-    let bench = Bench::with(&ENV, |settings| {
-        settings.on_exit = Some(Arc::new(move |exited| hearing.lock().unwrap().push(exited)));
-    });
-    bench.call("exec", json!({"command": "echo in the foreground"})).await;
-    bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
-    bench.call("process", json!({"action": "kill", "sessionId": "amber-reef"})).await;
-    bench.call("exec", json!({"command": "echo oh; exit 3", "background": true})).await;
-    until(|| !heard.lock().unwrap().is_empty()).await;
-    let expected = Exited {
-        session: AgentId::main().main_session(),
-        id: "brisk-reef".to_owned(),
-        command: "echo oh; exit 3".to_owned(),
-        status: "failed",
-        exit_code: Some(3),
-        trouble: Some("Command exited with code 3".to_owned()),
-        tail: "oh".to_owned(),
-        notes: Vec::new(),
-    };
-    assert_eq!(expected.to_string(), "Command exited with code 3 (session brisk-reef): oh");
-    assert_eq!(*heard.lock().unwrap(), [expected]);
 }
 
 #[tokio::test]

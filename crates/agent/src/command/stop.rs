@@ -22,14 +22,15 @@ impl Stop {
     }
 }
 
-/// What is answered when so many runs and so many sub-agents were stopped.
-pub fn reply(runs: usize, subagents: usize) -> String {
-    let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
-    match (runs, subagents) {
-        (0, 0) => "There was nothing to stop.".to_owned(),
-        (runs, 0) => format!("Stopped {}.", count(runs, "run")),
-        (0, subagents) => format!("Stopped {}.", count(subagents, "sub-agent")),
-        (runs, subagents) => format!("Stopped {} and {}.", count(runs, "run"), count(subagents, "sub-agent")),
+/// What is answered when so many runs, sub-agents and background commands were stopped.
+pub fn reply(runs: usize, subagents: usize, commands: usize) -> String {
+    let counted = [(runs, "run"), (subagents, "sub-agent"), (commands, "background command")];
+    let counted = counted.into_iter().filter(|(n, _)| *n > 0);
+    let parts: Vec<_> = counted.map(|(n, noun)| format!("{n} {noun}{}", if n == 1 { "" } else { "s" })).collect();
+    match &*parts {
+        [] => "There was nothing to stop.".to_owned(),
+        [all @ .., last] if !all.is_empty() => format!("Stopped {} and {last}.", all.join(", ")),
+        [only, ..] => format!("Stopped {only}."),
     }
 }
 
@@ -52,9 +53,11 @@ mod tests {
 
     #[test]
     fn the_reply_counts_what_was_stopped() {
-        assert_eq!(reply(0, 0), "There was nothing to stop.");
-        assert_eq!(reply(1, 0), "Stopped 1 run.");
-        assert_eq!(reply(2, 1), "Stopped 2 runs and 1 sub-agent.");
-        assert_eq!(reply(0, 3), "Stopped 3 sub-agents.");
+        assert_eq!(reply(0, 0, 0), "There was nothing to stop.");
+        assert_eq!(reply(1, 0, 0), "Stopped 1 run.");
+        assert_eq!(reply(2, 1, 0), "Stopped 2 runs and 1 sub-agent.");
+        assert_eq!(reply(0, 3, 0), "Stopped 3 sub-agents.");
+        assert_eq!(reply(0, 0, 1), "Stopped 1 background command.");
+        assert_eq!(reply(1, 1, 2), "Stopped 1 run, 1 sub-agent and 2 background commands.");
     }
 }

@@ -3,6 +3,7 @@
 //! `setting` says what an agent's prompts are made from, `brief` gathers it when a run begins, `scene` and `prompt` write
 //! it; `history`, `zone` and `notes` are what is done to the conversation; `budget` says whether all of it fits.
 
+pub(crate) mod background;
 pub(crate) mod brief;
 pub(crate) mod bring;
 pub(crate) mod budget;

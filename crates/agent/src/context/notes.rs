@@ -69,7 +69,7 @@ pub(crate) fn are_waiting(record: &Record) -> bool {
 }
 
 /// An event as it is told: one line, not too long, and without the brackets that tell it from what people write.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.replace('[', "(").replace(']', ")").chars().take(LONGEST).collect()
 }

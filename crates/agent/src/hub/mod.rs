@@ -1,5 +1,6 @@
 //! The front door: take a message in, stop a run, wait for one, look at what is there.
 
+mod background;
 mod backlog;
 mod children;
 mod compact;
@@ -43,6 +44,8 @@ use crate::{
     wire::{self, Reported},
     writer::Writer,
 };
+pub use background::BackgroundCommand;
+use background::Running;
 use backlog::Backlog;
 pub use children::{Child, Cleanup, Errand, Fate, Spawn, SpawnError, parent_of};
 pub use compact::CompactReport;
@@ -110,6 +113,7 @@ impl Hub {
             arrivals: Notify::new(),
             desk: OnceLock::new(),
             mail: Mail::default(),
+            running: Running::default(),
             purse: Arc::default(),
             backlog: Backlog::default(),
             held: HeldRuns::default(),
@@ -253,13 +257,17 @@ impl Hub {
         Ok((tape, admission, true))
     }
 
-    /// Stops a run of a session, or all of them and those that they started; returns those that were stopped.
+    /// Stops a run of a session, or all of them and those that they started; returns those that were stopped. `/stop` ends
+    /// the background commands of the session, too.
     pub async fn abort(&self, key: &SessionKey, run: Option<RunId>, reason: AbortReason) -> Vec<RunId> {
         let is_all = run.is_none();
         let mut stopped = self.0.abort(key, run, reason).await;
         if is_all {
             for child in self.0.descendants(key) {
                 stopped.extend(self.0.abort(&child, None, reason).await);
+            }
+            if reason == AbortReason::Stop {
+                self.0.running.stop(key);
             }
         }
         stopped

@@ -65,6 +65,7 @@ impl Hub {
         drop(backlog);
         self.requeue_all(going_on);
         self.take_up_children().await?;
+        self.take_up_commands().await?;
         Ok(recovered)
     }
 

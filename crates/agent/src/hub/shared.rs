@@ -17,6 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Admission, HubEvent, Inbound,
+    background::Running,
     backlog::Backlog,
     held::HeldRuns,
     registry::{Mailbox, Registry},
@@ -74,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) desk: OnceLock<Desk>,
     /// What waits to be said on channels.
     pub(crate) mail: Mail,
+    /// Background commands that run in this process.
+    pub(crate) running: Running,
     /// What models may take.
     pub(crate) purse: Arc<Purse>,
     /// Unfinished runs of earlier processes that are still to be taken up.

@@ -99,6 +99,7 @@ impl Lane {
         let (hub, tape) = (self.hub.clone(), queued.tape.clone());
         let at = hub.ambient.now_ms();
         let (prepared, told) = self.prepare(queued, at);
+        queued.has_events = !told.is_empty();
         if !self.inbox.is_empty() {
             queued.hurry.cancel();
         }
@@ -214,6 +215,7 @@ impl Lane {
                 entries.push(entry(prelude::mark(at)));
             }
             let own = entry(Kind::message((*message).clone()));
+            queued.input_line = Some(own.id.clone());
             session.history.push(own.id.clone(), message.clone());
             entries.push(own);
             let absorbs = queued.guests.iter().map(|guest| guest.inbound.run.clone()).collect();

@@ -16,7 +16,14 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{Lane, Queued, hooks::News, open::OpenSession};
-use crate::{ambient::iso, command::own_words, context::notes, event::AbortReason, freshness::Touch, run::margin};
+use crate::{
+    ambient::iso,
+    command::own_words,
+    context::{background, notes},
+    event::AbortReason,
+    freshness::Touch,
+    run::margin,
+};
 
 /// A change of a session's record from outside.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -89,6 +96,8 @@ pub(crate) enum Chore {
     Reset(Tell<Record>),
     /// The session's next run is told of something that happened.
     Event((String, Authority), Tell<()>),
+    /// The session's background commands change; tells whether they did.
+    Command(background::Change, Tell<bool>),
     /// The assistant is to have said something.
     Note(String, Tell<InjectedMessage>),
     /// A compaction is undone, the last one if none is named.
@@ -125,6 +134,10 @@ impl Lane {
                 let changed = self.rewrite(|record| Ok(notes::remember(record, &text, by))).await;
                 tell.send(changed.map(drop)).ok();
             }
+            Chore::Command(change, tell) => {
+                let changed = self.note_command(&change).await;
+                tell.send(changed).ok();
+            }
             Chore::Note(text, tell) => {
                 // A run that a restart found may wait for its turn with calls that are not answered.
                 let is_busy = active.is_some() || !self.inbox.is_empty();
@@ -148,6 +161,15 @@ impl Lane {
                 Err(error) => drop(deletion.tell.send(Err(error))),
             },
         }
+    }
+
+    /// Changes what the record says of background commands. A session that is gone has none.
+    async fn note_command(&mut self, change: &background::Change) -> Result<bool, ChangeError> {
+        self.open().await?;
+        let Some(changed) = self.session.as_ref().and_then(|session| change.apply(&session.record)) else {
+            return Ok(false);
+        };
+        self.rewrite(|_| Ok(changed)).await.map(|_| true)
     }
 
     /// Gives the session a new transcript.

@@ -102,8 +102,9 @@ impl Lane {
             Command::Stop(_) => {
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
+                let commands = self.hub.running.stop(&self.key);
                 self.signal_stop(&queued).await;
-                Change { fields: Vec::new(), reply: stop::reply(runs, children) }
+                Change { fields: Vec::new(), reply: stop::reply(runs, children, commands) }
             }
             Command::Context(ask) => Change::says(match self.report(&queued).await {
                 Some(report) => words(&report, ask),
@@ -259,7 +260,7 @@ impl Lane {
             outcome: Outcome::Done,
             replies: vec![Payload::answer(reply)],
             whole: None,
-            is_quiet: false,
+            heartbeat: None,
             lines: Vec::new(),
             calls: Vec::new(),
             model: ("homard".to_owned(), "command".to_owned()),

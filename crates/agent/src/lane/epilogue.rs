@@ -29,12 +29,13 @@ use crate::{
     ambient::{Ambient, iso},
     command::Command,
     course::{self, Span},
-    event::{End, Event, Failure, FailureKind, Outcome, RunEvent, TruncatedInput},
+    event::{End, Event, Failure, FailureKind, HeartbeatKind, Outcome, RunEvent, TruncatedInput},
     hooks,
     post::{line::Line, queueing},
     profile::Profile,
     replies::Replies,
     run::{AnsweredBy, Driven, Fill, Last, RunError, margin},
+    schedule::heartbeat::finding,
     wire,
     writer::Then,
 };
@@ -70,7 +71,7 @@ impl Lane {
             said.keep_blocks(kept);
         }
         let has_blocks = said.has_blocks();
-        let (lines, is_quiet) = (said.lines(), said.is_quiet);
+        let (lines, has_token) = (said.lines(), said.is_quiet);
         if !last.calls.is_empty() {
             said.hand_over();
         }
@@ -98,6 +99,7 @@ impl Lane {
         };
         let mut replies = self.before_sending(queued, profile, with_news(&queued.news, replies)).await;
         replies.iter_mut().for_each(|reply| profile.secrets.mask_string(&mut reply.text));
+        let heartbeat = self.read_heartbeat(queued, profile, (&outcome, has_token), &mut replies);
         // Behind the last hook and all commits but that of the terminal record, which cannot hold its own time.
         let at = self.hub.ambient.now_ms();
         let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));
@@ -111,7 +113,7 @@ impl Lane {
             replies,
             whole: None,
             lines,
-            is_quiet,
+            heartbeat,
             calls: std::mem::take(&mut last.calls),
             model: story.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
             usage,
@@ -124,6 +126,16 @@ impl Lane {
         let mut stored = Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, steps) };
         end.whole = has_blocks.then(|| wire::whole_of(&stored, &facts));
         wire::keep_payloads(&mut stored, end.payloads(), &facts);
+        let outgoing = self.finals(queued, &end, (!story.compactions.is_empty(), has_blocks));
+        if let Some(answer) = &mut end.heartbeat {
+            if let HeartbeatKind::Finding { is_queued } = &mut answer.kind {
+                *is_queued = !outgoing.is_empty();
+            }
+            if let Some(mark) = self.leave_out(queued, answer, &facts) {
+                last.records.push(mark);
+                last.told = None;
+            }
+        }
         let end = Arc::new(end);
         let answered_by = last.answered_by.take();
         last.records.extend(self.settle(
@@ -131,7 +143,6 @@ impl Lane {
             (&end, answered_by.as_ref()),
             (last.credential.as_ref(), &story.compactions, story.is_counted),
         ));
-        let outgoing = self.finals(queued, &end, (!story.compactions.is_empty(), has_blocks));
         last.records.extend(queueing(&outgoing));
         last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(stored) });
         tape.hold(at, RunEvent::Ended(end.clone()));
@@ -296,6 +307,9 @@ impl Lane {
             if !is_counted {
                 record.total_tokens = Some(*after);
             }
+        }
+        if let Some(answer) = &end.heartbeat {
+            finding::note(record, answer, end.ended_at);
         }
         let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
         Some(Rec::Patch { run: Some(queued.inbound.run.clone()), key, expect, record: Box::new(record.clone()) })

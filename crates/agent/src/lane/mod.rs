@@ -9,6 +9,7 @@ pub(crate) mod chores;
 mod control;
 pub(crate) mod epilogue;
 mod guests;
+mod heartbeat;
 mod hooks;
 pub(crate) mod inbox;
 mod last_words;
@@ -30,7 +31,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::OptionFuture};
-use homard_proto::{RunId, SessionId, SessionKey, message::ToolResult};
+use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::ToolResult};
 use homard_store::{DeliveryRow, Hold, Rec};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -116,6 +117,10 @@ pub(crate) struct Queued {
     answers: Vec<ToolResult>,
     /// The transcript that the run works in, once it began.
     session: Option<SessionId>,
+    /// The line of its message in that transcript, once it began in this process.
+    input_line: Option<EntryId>,
+    /// Whether its run was told of system events.
+    has_events: bool,
     /// When it began, each time, before this process had it.
     begun: Vec<u64>,
     /// Set for a run that was held and released.
@@ -157,6 +162,8 @@ impl Queued {
             said: 0,
             answers: Vec::new(),
             session: None,
+            input_line: None,
+            has_events: false,
             begun: Vec::new(),
             reentry: None,
             compacting: Flag::default(),

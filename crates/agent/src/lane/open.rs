@@ -6,13 +6,17 @@ use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow,
 use super::{Lane, Queued, chores::renewed, hooks::News, prelude, slots::Class};
 use crate::{
     command::Command,
-    context::notes,
+    context::{
+        background::{self, CommandOrigin},
+        notes,
+    },
     conversation::Conversation,
     freshness::{Freshness, Touch},
     hub::{Admission, Inbound},
     post::plan::note_route,
     profile::Profile,
     run::margin::Margin,
+    tool::Origin,
 };
 
 /// What the lane knows of its session.
@@ -113,6 +117,10 @@ impl Lane {
         if session.is_closed() {
             return Some(Admission::Blocked);
         }
+        // What wakes the session has to be the next run, and to have something to tell: see `hub/background.rs`.
+        if inbound.is_wake() && !(is_idle && background::due(&session.record).is_some()) {
+            return Some(Admission::Blocked);
+        }
         let is_stale = session.is_stale_for(inbound, &self.key, &self.hub.setup.rules().freshness, at);
         // What is done at once, as a stop, must not be done again for a retry either.
         if inbound.command.is_none() && (is_idle || !(is_stale || inbound.has_settings())) {
@@ -167,7 +175,13 @@ impl Lane {
             // No person asked for it: what is told may be all that it works on.
             queued.inbound.authority = queued.inbound.authority.min(notes::authority(&session.record));
         }
-        let notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
+        let mut notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
+        if is_told && queued.inbound.is_wake() {
+            let origin = CommandOrigin::from(&Origin::of(&queued.inbound));
+            notes.extend(background::take(&mut session.record, Some(&origin)));
+        } else if is_told && queued.inbound.class != Class::Heartbeat {
+            notes.extend(background::take(&mut session.record, None));
+        }
         if !std::mem::take(&mut session.is_new) && !begins_anew && notes.is_empty() {
             return (None, notes);
         }

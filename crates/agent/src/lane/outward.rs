@@ -11,7 +11,7 @@ use homard_reply::{
 use homard_store::{Delivery, DeliveryState, Rec, Unfinished};
 use serde_json::Value;
 
-use super::{Lane, Queued};
+use super::{Lane, Queued, slots::Class};
 use crate::{
     event::{AbortReason, End, Outcome, RunEvent},
     hub::Shared,
@@ -66,6 +66,10 @@ impl Lane {
     /// short; not behind blocks, because then the answer has begun.
     pub(super) fn finals(&self, queued: &Queued, end: &End, (is_compacted, has_blocks): (bool, bool)) -> Vec<Delivery> {
         let Some(line) = &queued.line else { return Vec::new() };
+        // That a heartbeat failed is no news for a chat, unless it was about something that happened.
+        if queued.inbound.class == Class::Heartbeat && end.outcome != Outcome::Done && !queued.has_events {
+            return Vec::new();
+        }
         let said = said(&end.outcome, end.replies.clone());
         let session = self.session.as_ref().filter(|_| line.is_talkative() && !has_blocks && !said.is_empty());
         let opening = session.map(|session| {
@@ -84,7 +88,8 @@ impl Queued {
         scope.post.clone_from(&self.line);
         let Some(line) = &self.line else { return };
         let (wishes, manner) = (&scope.profile.delivery, line.manner());
-        if self.is_resumed {
+        // What a heartbeat says may turn out to be nothing to report.
+        if self.is_resumed || self.inbound.class == Class::Heartbeat {
             scope.blocks = None;
         } else if scope.blocks.is_none() && manner.takes_blocks.unwrap_or(wishes.sends_blocks) {
             scope.blocks = Some(Blocks::new(wishes.blocks_for(manner.text_limit, manner.nature)));

@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use crate::{
     courier::{Courier, Manner},
     hub::{Hub, HubEvent, Shared},
+    schedule::heartbeat::{self, Pulse},
     writer::Then,
 };
 pub use arrival::Arrival;
@@ -296,6 +297,24 @@ impl Hub {
     pub fn post_back(&self, key: &SessionKey, from: &Route) -> Option<Post> {
         plan::origin(from, plan::INTERNAL, |channel| self.manner(channel))?;
         Some(Post { is_origin: true, tells_tools: plan::tells_tools(key.kind()), ..Post::default() })
+    }
+
+    /// Where the findings of a heartbeat go; an error says in a word or a sentence why they go to no chat. Unlike an
+    /// answer that was asked for, a finding does not go to a channel on which the owner has never written.
+    pub(crate) async fn plan_heartbeat(&self, key: &SessionKey, pulse: &Pulse) -> Result<(Route, Post), String> {
+        let to = (pulse.to.as_deref(), pulse.account.as_deref());
+        let channel = match &pulse.target {
+            heartbeat::Target::Nowhere => return Err("target-none".to_owned()),
+            heartbeat::Target::Last => {
+                let record = self.record(key).await.map_err(|error| error.to_string())?;
+                let last = record.as_ref().map(plan::last_route).unwrap_or_default();
+                last.channel.filter(|channel| channel != plan::INTERNAL).ok_or("no-target")?
+            }
+            heartbeat::Target::Channel(channel) => channel.clone(),
+        };
+        let wish = Wish { is_wanted: true, route: Route::new(Some(&channel), to.0, to.1, None) };
+        let (route, post) = self.plan_post(key, &wish, false).await?.ok_or("no-target")?;
+        Ok((route, Post { tells_tools: false, ..post }))
     }
 
     /// Where the answer of a request goes that says where it wants it; an error says why it cannot get there.

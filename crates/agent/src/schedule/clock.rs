@@ -194,7 +194,7 @@ impl Clock {
         match &job.payload {
             Payload::SystemEvent(event) => {
                 let said = self.tell_main(&job, &event.text).await.map(|()| event.text.clone());
-                self.finish(turn, Came { said, is_quiet: false, session: None, is_old: false }).await;
+                self.finish(turn, Came { said, heartbeat: None, session: None, is_old: false }).await;
             }
             Payload::AgentTurn(asked) => {
                 let text = turn::prompt(&job, asked, now, &self.zone);

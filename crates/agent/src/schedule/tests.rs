@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use homard_model::{Event, EventStream, Model, Request, Spec, roster::Roster, stream::Done};
 use homard_proto::{
-    SessionKey,
+    Route, SessionKey,
     message::{Message, StopReason, Usage},
 };
 use homard_store::{Authority, Fence, MemoryStore};
@@ -24,7 +24,10 @@ use super::{
     shelf::MemoryShelf,
     *,
 };
-use crate::{Agents, Ambient, Profile, Slots};
+use crate::{
+    Agents, Ambient, Profile, Slots,
+    courier::{Courier, CourierError, Manner, Outgoing, Receipt, Recipient},
+};
 
 /// 2026-11-15T00:00:00Z.
 const BIRTH: u64 = 1_794_700_800_000;
@@ -283,15 +286,15 @@ async fn a_job_of_the_main_session_is_told_there_and_wakes_it() {
     let beat = heard(&mut news, "heartbeat", "").await;
     assert_eq!(
         (&beat["status"], &beat["reason"], &beat["preview"]),
-        (&json!("sent"), &json!("cron:j1"), &json!("done"))
+        (&json!("skipped"), &json!("no-target"), &json!("done"))
     );
     assert_eq!(world.schedule.heart().last().as_deref(), Some(&beat));
     let asked = world.asked();
     assert!(asked[0].starts_with("[System event: water the plants]"), "{asked:?}");
     assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
-    // The same answer again is not news.
+    // The same answer again is news: it is about an event of its own.
     let beat = heard(&mut news, "heartbeat", "").await;
-    assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("duplicate")));
+    assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("no-target")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,7 +303,7 @@ async fn an_event_can_wait_for_the_next_heartbeat() {
     let world = World::new(vec![event("j1", "next-heartbeat")], settings(pulse, Some("# Tasks"))).await;
     let mut news = world.schedule.listen();
     let beat = heard(&mut news, "heartbeat", "").await;
-    assert_eq!((&beat["reason"], beat["ts"].as_u64()), (&json!("interval"), Some(BIRTH + 90 * 60_000)));
+    assert_eq!((&beat["reason"], beat["ts"].as_u64()), (&json!("no-target"), Some(BIRTH + 90 * 60_000)));
     assert!(world.asked()[0].contains("[System event: water the plants]"));
 }
 
@@ -332,7 +335,7 @@ async fn an_agent_without_a_file_is_asked() {
     let world = World::new(Vec::new(), settings(Pulse::of(AgentId::main()), None)).await;
     let mut news = world.schedule.listen();
     let beat = heard(&mut news, "heartbeat", "").await;
-    assert_eq!((&beat["status"], &beat["reason"]), (&json!("sent"), &json!("interval")));
+    assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("no-target")));
     assert_eq!(world.asked().len(), 1);
 }
 
@@ -345,12 +348,72 @@ async fn the_same_words_are_told_once_a_day() {
     while told.len() < 2 {
         let beat = heard(&mut news, "heartbeat", "").await;
         match (beat["status"].as_str().unwrap(), beat["reason"].as_str().unwrap()) {
-            ("sent", "interval") => told.push(beat["ts"].as_u64().unwrap()),
+            ("skipped", "no-target") => told.push(beat["ts"].as_u64().unwrap()),
             ("skipped", "duplicate") => left_out += 1,
             other => panic!("{other:?}"),
         }
     }
     assert_eq!((told[1] - told[0], left_out), (24 * HOUR, 47));
+}
+
+/// A chat platform that takes everything.
+#[derive(Debug, Default)]
+struct Chat(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Courier for Chat {
+    fn manner(&self, channel: &str) -> Option<Manner> {
+        (channel == "telegram").then(Manner::default)
+    }
+
+    async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError> {
+        self.0.lock().unwrap().push(format!("{} {}", outgoing.to, outgoing.text));
+        Ok(Receipt::default())
+    }
+
+    fn recipient(&self, route: &Route) -> Result<Recipient, CourierError> {
+        Err(CourierError::NoChannel(format!("{route:?}")))
+    }
+}
+
+/// How the main session was spoken to last.
+async fn spoken_to(hub: &Hub, channel: &str, to: &str) {
+    let changes = json!({"lastChannel": channel, "lastTo": to});
+    let Value::Object(changes) = changes else { panic!() };
+    let patch = crate::Patch { expected: None, changes };
+    hub.patch(&AgentId::main().main_session(), patch).await.unwrap();
+}
+
+// Acceptance D4.
+#[tokio::test(start_paused = true)]
+async fn a_finding_goes_to_the_chat_that_is_set_and_the_event_says_so() {
+    let sent = |target: &'static str, to: Option<&'static str>| async move {
+        let (hub, parrot) = hub("fire", 1000);
+        let chat = Arc::new(Chat::default());
+        hub.open_post(chat.clone());
+        spoken_to(&hub, "telegram", "42").await;
+        let pulse = Pulse { target: target.into(), to: to.map(str::to_owned), ..Pulse::of(AgentId::main()) };
+        let world = World::over((hub, parrot), Arc::new(MemoryShelf::default()), settings(pulse, None)).await;
+        let mut news = world.schedule.listen();
+        let mut beats = Vec::new();
+        for _ in 0..2 {
+            let beat = heard(&mut news, "heartbeat", "").await;
+            beats.push(json!([beat["status"], beat["reason"], beat["channel"], beat["to"]]));
+        }
+        world.hub.posted().await;
+        let heard = chat.0.lock().unwrap().clone();
+        (beats, heard)
+    };
+    let duplicate = json!(["skipped", "duplicate", null, null]);
+    let expected = (vec![json!(["sent", "interval", "telegram", "42"]), duplicate.clone()], vec!["42 fire".to_owned()]);
+    assert_eq!(sent("last", None).await, expected);
+    let expected = (vec![json!(["sent", "interval", "telegram", "7"]), duplicate.clone()], vec!["7 fire".to_owned()]);
+    assert_eq!(sent("telegram", Some("7")).await, expected);
+    let expected = (vec![json!(["skipped", "target-none", null, null]), duplicate], Vec::new());
+    assert_eq!(sent("none", None).await, expected);
+    let (beats, heard) = sent("slack", Some("C1")).await;
+    assert!(beats[0][1].as_str().unwrap().contains("the channel slack is not set up"), "{beats:?}");
+    assert_eq!((beats[0][0].as_str(), heard), (Some("skipped"), Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     command::Command,
+    event::HeartbeatAnswer,
     hub::{Disposition, Hub, Inbound, SubmitError},
     intake,
     lane::slots::Class,
@@ -89,8 +90,8 @@ pub(crate) fn clock_line(now: u64, zone: &TimeZone) -> String {
 pub(super) struct Came {
     /// What was said last, or what went wrong.
     pub(super) said: Result<String, String>,
-    /// Whether it said that nothing needs attention.
-    pub(super) is_quiet: bool,
+    /// What its answer means, if it was a heartbeat that has just ended well.
+    pub(super) heartbeat: Option<HeartbeatAnswer>,
     /// The transcript, if it came to that.
     pub(super) session: Option<String>,
     /// Whether it had ended before it was asked for.
@@ -99,7 +100,7 @@ pub(super) struct Came {
 
 impl Came {
     pub(super) fn failed(why: String) -> Self {
-        Self { said: Err(why), is_quiet: false, session: None, is_old: false }
+        Self { said: Err(why), heartbeat: None, session: None, is_old: false }
     }
 }
 
@@ -121,7 +122,10 @@ pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<Came> {
         ) => return Some(Came::failed(error.to_string())),
     };
     match Follower::new(tape).end().await {
-        State::Ended(end) => Some(came(&Reported::of(&run, &key, &end))),
+        State::Ended(end) => {
+            let came = came(&Reported::of(&run, &key, &end));
+            Some(Came { heartbeat: end.heartbeat.clone(), ..came })
+        }
         // What is cut short by the end of the process goes on at the next start.
         State::Broken(_) if hub.is_draining() => None,
         State::Broken(why) => Some(Came::failed(why)),
@@ -136,7 +140,7 @@ fn came(report: &Reported) -> Came {
         None => Ok(report.last_words().unwrap_or_default().to_owned()),
         Some(why) => Err(why.to_owned()),
     };
-    Came { said, is_quiet: report.is_quiet(), session, is_old: false }
+    Came { said, heartbeat: None, session, is_old: false }
 }
 
 /// The beginning of an answer.

@@ -32,7 +32,6 @@ pub struct Reported {
     replies: Vec<Payload>,
     /// What the user got in all, if that is not what the replies are.
     whole: Option<Vec<Payload>>,
-    is_quiet: bool,
     model: (String, String),
     usage: Usage,
     truncated_input: Option<TruncatedInput>,
@@ -50,7 +49,6 @@ impl Reported {
             outcome: end.outcome.clone(),
             replies: end.replies.clone(),
             whole: end.whole.clone(),
-            is_quiet: end.is_quiet,
             model: end.model.clone(),
             usage: end.usage.clone(),
             truncated_input: end.truncated_input,
@@ -76,7 +74,6 @@ impl Reported {
             outcome: ended.outcome.clone(),
             replies: kept_payloads(ended).unwrap_or_else(|| derived(ended, reply)),
             whole: None,
-            is_quiet: false,
             model: ended.model.clone(),
             usage: ended.usage.clone(),
             truncated_input: ended.steps.truncated_input(),
@@ -125,11 +122,6 @@ impl Reported {
     /// What the user gets.
     pub fn replies(&self) -> &[Payload] {
         &self.replies
-    }
-
-    /// Whether the model said last that nothing needs attention. Only a run that has just ended knows.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.is_quiet
     }
 
     /// The last words of the answer, if there are any.

@@ -85,7 +85,7 @@ fn heartbeat(server: &Server, agent: &AgentId) -> Value {
     let every = pulse.map(|pulse| pulse.every).unwrap_or_default();
     json!({
         "enabled": pulse.is_some(), "every": format!("{}m", every.as_secs() / 60), "everyMs": every.as_millis() as u64,
-        "prompt": pulse.and_then(|pulse| pulse.prompt.clone()).unwrap_or_default(), "target": "none",
+        "prompt": pulse.and_then(|pulse| pulse.prompt.clone()).unwrap_or_default(), "target": pulse.map_or("none", |pulse| pulse.target.as_str()),
         "ackMaxChars": pulse.map(|pulse| pulse.ack_max).unwrap_or_default(),
     })
 }

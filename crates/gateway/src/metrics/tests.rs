@@ -23,7 +23,7 @@ fn ended(outcome: Outcome) -> RunEvent {
         outcome,
         replies: Vec::new(),
         whole: None,
-        is_quiet: false,
+        heartbeat: None,
         lines: Vec::new(),
         calls: Vec::new(),
         model: (String::new(), String::new()),

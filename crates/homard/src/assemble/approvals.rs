@@ -56,7 +56,7 @@ pub(crate) async fn finish(house: &House, config: &Config, paths: &Paths) {
 
 /// How what was allowed is run.
 fn later(house: &House, config: &Config, paths: &Paths, desk: &Desk) -> follow::Later {
-    Exec::new(house.office.bench.exec(config, paths)).later(desk)
+    Exec::new(house.office.bench.exec(config, paths)).later(desk, &house.hub)
 }
 
 /// How strict a config is about commands: for all agents, and for each.

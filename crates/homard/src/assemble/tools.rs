@@ -15,13 +15,12 @@ use homard_agent::{
     policy::Policy,
     sandboxing::SandboxMode,
     schedule::Schedule,
-    task,
     tool::{Tool, Toolbox},
 };
 use homard_audit::Audit;
 use homard_config::Loaded;
 use homard_tools::{
-    Background, ExecSettings, Exited, FileAccess, MemorySettings, Message, MessageRules, Recipients, WebFetch,
+    Background, ExecSettings, FileAccess, MemorySettings, Message, MessageRules, Recipients, WebFetch,
     WebFetchSettings, WebSearch, WebSearchSettings,
     egress::{Bounds, SystemNames},
     house::{self, HouseRules, SpawnRules},
@@ -49,7 +48,7 @@ use crate::{
 pub(super) struct Bench {
     /// Commands that go on in the background.
     pub(super) background: Background,
-    /// Where it is told that one of them ended.
+    /// The hub, once there is one.
     pub(super) hub: Arc<OnceLock<Hub>>,
     /// Servers that bring tools of their own.
     pub(super) outside: Outside,
@@ -139,7 +138,7 @@ impl Bench {
             sandbox: policy(config, paths),
             helper: std::env::current_exe().ok(),
             background: self.background.clone(),
-            on_exit: said.notify_on_exit.unwrap_or(true).then(|| tell(self.hub.clone())),
+            wakes: said.notify_on_exit.unwrap_or(true),
             // A process that ends with its answer leaves nobody behind who could look after a command.
             wait: self.gateway.as_ref().and(said.background_ms.map(Duration::from_millis).or(usual.wait)),
             timeout: said.timeout_sec.map_or(usual.timeout, Duration::from_secs),
@@ -323,18 +322,6 @@ fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
 
 fn minutes(said: Option<f64>, usual: Duration) -> Duration {
     said.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok()).unwrap_or(usual)
-}
-
-/// Tells a session that a command of its in the background is over.
-fn tell(hub: Arc<OnceLock<Hub>>) -> homard_tools::OnExit {
-    Arc::new(move |exited: Exited| {
-        let Some(hub) = hub.get().cloned() else { return };
-        task::spawn("exit", async move {
-            if let Err(error) = hub.note_event(&exited.session, exited.to_string()).await {
-                tracing::warn!(session = %exited.session, %error, "the end of a command could not be told");
-            }
-        });
-    })
 }
 
 /// The lists of sandboxed sessions: those of the agent, else those of all.

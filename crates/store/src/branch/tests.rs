@@ -136,6 +136,31 @@ fn an_undone_compaction_counts_no_more_and_the_one_before_it_does() {
 }
 
 #[test]
+fn lines_that_a_later_one_leaves_out_are_not_told_and_stay_in_the_transcript() {
+    let mark = |id: &str, parent: &str, first: &str| Entry {
+        kind: Kind::left_out(&EntryId::parse(first).unwrap()),
+        id: EntryId::parse(id).unwrap(),
+        parent_id: Some(EntryId::parse(parent).unwrap()),
+        timestamp: "t".to_owned(),
+    };
+    let mut tree = vec![
+        entry("a", None),
+        entry("b", Some("a")),
+        entry("c", Some("b")),
+        mark("m", "c", "b"),
+        entry("d", Some("m")),
+        // One that names a line which is not there counts for nothing.
+        mark("n", "d", "gone"),
+        mark("o", "n", "e"),
+        entry("e", Some("o")),
+    ];
+    assert_eq!(seen(&tree), ["a", "d", "e"]);
+    assert_eq!(said(&tree).len(), 5);
+    tree.push(compaction("s", "e", "a"));
+    assert_eq!(seen(&tree), ["summary s", "a", "d", "e"]);
+}
+
+#[test]
 fn a_compaction_that_keeps_a_line_which_is_not_before_it_keeps_none() {
     for kept in ["gone", "beside", "c"] {
         let tree = [

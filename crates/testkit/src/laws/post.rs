@@ -99,6 +99,10 @@ fn answer(delivery: &Delivery) -> &str {
 
 /// What a run said to the user, as the store has it.
 fn said(played: &Played, run: &RunId, ended: &Ended) -> String {
+    // A heartbeat that had nothing to report says nothing to anybody, whatever the model wrote.
+    if ended.payloads.as_ref().is_some_and(|kept| kept.as_array().is_some_and(Vec::is_empty)) {
+        return String::new();
+    }
     let key = played.rows.get(run).map(|row| &row.key);
     let own = played.transcripts().filter(|(of, _)| Some(*of) == key);
     let lines: Vec<_> = own.flat_map(|(_, entries)| entries).collect();

@@ -66,6 +66,8 @@
 //!   `cut`, `hang` or `panic "…"`. Pieces joined by `|` arrive one by one; a time among them is a pause.
 //! - **tool**: what a call does, found by its id or by the tool's name: `takes`, `reports "…" at`, `says`, `fails`,
 //!   `panics`, `details <json>`, `hangs` (for ever), `obeys` (ends when told to) and `lends` (the run's slot, meanwhile).
+//!   With `ends "…" after <time>` it starts a background command that ends like this, and `reads <call>` reads the end of
+//!   the one that another call started.
 //!   `{workdir}` in what it says is the directory that its run works in.
 //! - **courier**: what a channel does when it is called, by the number of the call, counted over all restarts: `takes`,
 //!   `hears`, `refuses "…"`, `busy "…" [after <time>]`, `loses "…"` (it hears, and nobody learns of it), `drops "…"` (it

@@ -35,8 +35,15 @@ pub(super) fn read(line: &str, trace: &mut Trace) -> Result<(), Wrong> {
 
 fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let target = scan.word("a call's id or a tool's name")?.to_owned();
-    let mut behaviour =
-        Behaviour { takes: Duration::ZERO, reports: Vec::new(), obeys: false, lends: false, answer: Answer::Hangs };
+    let mut behaviour = Behaviour {
+        takes: Duration::ZERO,
+        reports: Vec::new(),
+        obeys: false,
+        lends: false,
+        background: None,
+        reads: None,
+        answer: Answer::Hangs,
+    };
     let mut answer = None;
     let mut details = None;
     while !scan.is_empty() {
@@ -49,6 +56,14 @@ fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
             "fails" => answer = Some(Answer::Says(ToolResult::error(scan.quoted()?))),
             "panics" => answer = Some(Answer::Panics(scan.quoted()?)),
             "details" => details = Some(scan.json()?),
+            "reads" => behaviour.reads = Some(scan.word("the call that started a command")?.to_owned()),
+            "ends" => {
+                let text = scan.quoted()?;
+                if !scan.take("after") {
+                    return scan.wrong("`after` and a time");
+                }
+                behaviour.background = Some((scan.time()?, text));
+            }
             "reports" => {
                 let text = scan.quoted()?;
                 if !scan.take("at") {
@@ -58,7 +73,7 @@ fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
             }
             word => {
                 return Err(format!(
-                    "expected `takes`, `reports`, `says`, `fails`, `panics`, `details`, `hangs`, `obeys` or `lends`, found `{word}`"
+                    "expected `takes`, `reports`, `ends`, `reads`, `says`, `fails`, `panics`, `details`, `hangs`, `obeys` or `lends`, found `{word}`"
                 ));
             }
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use homard_agent::{
-    Hub,
+    CommandOrigin, Hub,
     approval::{
         Desk, Entry, Wish,
         follow::{Later, follow},
@@ -44,6 +44,9 @@ struct Kept {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sandbox: Option<SandboxView>,
     arguments: Value,
+    /// Who asked for it, and from where. Older versions did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<CommandOrigin>,
 }
 
 impl Approvals {
@@ -59,16 +62,16 @@ impl Approvals {
 
 impl Exec {
     /// Runs what was allowed as it was asked, and says what came of it.
-    pub fn later(&self, desk: &Desk) -> Later {
-        let (exec, desk) = (self.clone(), desk.clone());
+    pub fn later(&self, desk: &Desk, hub: &Hub) -> Later {
+        let (exec, desk, hub) = (self.clone(), desk.clone(), hub.clone());
         Later::new(move |entry, variables| {
-            let (exec, desk) = (exec.clone(), desk.clone());
+            let (exec, desk, hub) = (exec.clone(), desk.clone(), hub.clone());
             async move {
                 if is_change(&entry) {
                     return exec.files().make_allowed(&desk, entry).await;
                 }
                 let head = format!("(approval {}): {}", entry.id, entry.shown());
-                match exec.run_allowed(&desk, entry, variables).await {
+                match exec.run_allowed((&desk, &hub), entry, variables).await {
                     Ok(told) => told,
                     Err(why) => format!("Exec denied {head}\n{why}"),
                 }
@@ -111,7 +114,7 @@ impl Exec {
 
     /// Has a command run when it is allowed.
     fn follow(&self, hub: &Hub, desk: &Desk, id: &str) {
-        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.later(desk));
+        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.later(desk, hub));
         task::spawn("approved", async move { follow(&desk, &hub, &id, &later).await });
     }
 
@@ -132,11 +135,17 @@ impl Exec {
                 workspace: site.workdir.clone(),
                 sandbox: site.sandbox.clone(),
                 arguments: call.clone(),
+                origin: site.origin.clone(),
             }),
         }
     }
 
-    async fn run_allowed(&self, desk: &Desk, entry: Entry, variables: Variables) -> Result<String, String> {
+    async fn run_allowed(
+        &self,
+        (desk, hub): (&Desk, &Hub),
+        entry: Entry,
+        variables: Variables,
+    ) -> Result<String, String> {
         let lost = || "It was not run: it is not known any more what it was.".to_owned();
         let not_run = |error: &dyn std::fmt::Display| format!("It was not run: {error}.");
         let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(lost()) };
@@ -147,6 +156,7 @@ impl Exec {
             workdir: kept.workspace,
             sandbox: kept.sandbox,
             variables,
+            origin: kept.origin,
         };
         let plan = self.plan(site, kept.arguments).map_err(|error| not_run(&error))?;
         let agent = AgentId::normalize(&entry.agent);
@@ -160,7 +170,8 @@ impl Exec {
                 format!("Exec finished (approval {id}{how}): {command}\n{}", job.text().0)
             }
             None => {
-                let name = self.settings.background.add(&plan.site.session, job, self.settings.on_exit.clone());
+                let reporter = self.reporter(hub, &plan.site);
+                let name = self.settings.background.add(&plan.site.session, job, reporter).await;
                 format!("Exec running (approval {id}, session {name}): {command}")
             }
         })

@@ -1,13 +1,9 @@
 //! The task that lets agents look whether there is something to do: regularly, and when something happened.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use homard_proto::AgentId;
+use homard_proto::{AgentId, Route};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use tokio::{
@@ -16,9 +12,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Facts, Pulse, Reader, Skip, prompt, read, skip};
+use super::{Facts, Pulse, Reader, Skip, prompt, skip};
 use crate::{
     context::notes,
+    event::{HeartbeatAnswer, HeartbeatKind},
     hub::{Hub, Inbound},
     lane::slots::Class,
     schedule::{
@@ -29,8 +26,6 @@ use crate::{
 
 /// How soon a session that was busy is tried again when it was woken.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the same words are not told again.
-const SAME: Duration = Duration::from_secs(24 * 60 * 60);
 /// How much of an answer events carry.
 const PREVIEW: usize = 200;
 /// A moment that does not come.
@@ -92,8 +87,6 @@ pub(in crate::schedule) struct Beating {
     due: BTreeMap<AgentId, Instant>,
     /// Who was woken, why, and when it is tried.
     woken: BTreeMap<AgentId, (String, Instant)>,
-    /// What each agent said last, and when.
-    said: HashMap<AgentId, (String, Instant)>,
     beats: FuturesUnordered<BoxFuture<'static, Beat>>,
 }
 
@@ -102,6 +95,8 @@ struct Beat {
     agent: AgentId,
     why: String,
     began: Instant,
+    /// Where a finding goes, or why it goes to no chat.
+    chat: Result<Route, String>,
     came: Option<Came>,
 }
 
@@ -126,7 +121,6 @@ pub(in crate::schedule) fn prepare(
         is_enabled: true,
         due: BTreeMap::new(),
         woken: BTreeMap::new(),
-        said: HashMap::new(),
         beats: FuturesUnordered::new(),
     };
     (Heart { wishes: wish, last: see, pulses }, beating)
@@ -205,31 +199,42 @@ impl Beating {
                 let text = prompt(pulse, file.as_deref(), (now, &self.zone));
                 let text = self.hub.agents().of(Some(agent)).secrets.mask(&text).into_owned();
                 let authority = record.as_deref().map(notes::authority).unwrap_or_default();
+                let (chat, post) = match self.hub.plan_heartbeat(&key, pulse).await {
+                    Ok((route, post)) => (Ok(route), Some(post)),
+                    Err(why) => (Err(why), None),
+                };
                 let ask = Ask { run: self.hub.ambient().run_id(), key, class: Class::Heartbeat, text };
-                let inbound = Inbound { authority, ..ask.inbound(now) };
+                let route = chat.clone().unwrap_or_default();
+                let inbound = Inbound { authority, route, post, ..ask.inbound(now) };
                 let (hub, agent) = (self.hub.clone(), agent.clone());
                 let began = Instant::now();
-                self.beats
-                    .push(Box::pin(async move { Beat { agent, why, began, came: turn::run(&hub, inbound).await } }));
+                self.beats.push(Box::pin(async move {
+                    let came = turn::run(&hub, inbound).await;
+                    Beat { agent, why, began, chat, came }
+                }));
             }
         }
     }
 
     /// Tells how a heartbeat went.
     fn finish(&mut self, beat: Beat) {
-        let Beat { agent, why, began, came } = beat;
+        let Beat { agent, why, began, chat, came } = beat;
         let Some(came) = came else { return };
-        let ack_max = self.pulses.iter().find(|pulse| pulse.agent == agent).map_or(0, |pulse| pulse.ack_max);
-        let (status, reason, preview) = match came.said.map(|said| read(said, came.is_quiet, ack_max)) {
-            Err(error) => ("failed", error, None),
-            Ok(Answer::Empty) => ("ok-empty", why, None),
-            Ok(Answer::Nothing) => ("ok-token", why, None),
-            Ok(Answer::Words(words)) => {
-                let preview: String = words.chars().take(PREVIEW).collect();
-                if self.is_said(&agent, words) {
-                    ("skipped", "duplicate".to_owned(), Some(preview))
-                } else {
-                    ("sent", why, Some(preview))
+        let (status, reason, preview) = match (came.said, came.heartbeat) {
+            (Err(error), _) => ("failed", error, None),
+            (Ok(_), None) => ("ok-empty", why, None),
+            (Ok(_), Some(HeartbeatAnswer { kind, text })) => {
+                let preview: String = text.chars().take(PREVIEW).collect();
+                match kind {
+                    HeartbeatKind::Empty => ("ok-empty", why, None),
+                    HeartbeatKind::Ok => ("ok-token", why, None),
+                    HeartbeatKind::Duplicate => ("skipped", "duplicate".to_owned(), Some(preview)),
+                    HeartbeatKind::Finding { is_queued: true } => ("sent", why, Some(preview)),
+                    HeartbeatKind::Finding { is_queued: false } => {
+                        // A hook or a policy may have taken everything out of a message that had a chat to go to.
+                        let reason = chat.as_ref().err().cloned().unwrap_or_else(|| "nothing-to-send".to_owned());
+                        ("skipped", reason, Some(preview))
+                    }
                 }
             }
         };
@@ -240,16 +245,14 @@ impl Beating {
         if let Some(preview) = preview {
             told["preview"] = preview.into();
         }
-        self.tell(told);
-    }
-
-    /// Whether an agent said the same a while ago; if not, it has now.
-    fn is_said(&mut self, agent: &AgentId, words: String) -> bool {
-        let is_same = self.said.get(agent).is_some_and(|(said, at)| *said == words && at.elapsed() < SAME);
-        if !is_same {
-            self.said.insert(agent.clone(), (words, Instant::now()));
+        if let (Ok(route), "sent") = (&chat, status) {
+            for (name, part) in [("channel", &route.channel), ("to", &route.to), ("accountId", &route.account)] {
+                if let Some(part) = part {
+                    told[name] = part.as_str().into();
+                }
+            }
         }
-        is_same
+        self.tell(told);
     }
 
     fn tell(&self, payload: Value) {

@@ -3,14 +3,12 @@
 //! Pure here: when one is due to be skipped, what is asked, and what an answer means. The task is in `beat`.
 
 mod beat;
+pub(crate) mod finding;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use homard_proto::AgentId;
-use homard_reply::{
-    heartbeat::{self, Answer},
-    spoken::{Found, Said},
-};
+use homard_reply::heartbeat;
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::turn::clock_line;
@@ -62,12 +60,52 @@ pub struct Pulse {
     pub prompt: Option<String>,
     /// How much may stand beside [`OK`] before it counts as an answer.
     pub ack_max: usize,
+    /// Where findings go.
+    pub target: Target,
+    /// Who gets them there; `None` for the last chat of that channel.
+    pub to: Option<String>,
+    /// The account that sends them; `None` for that of the last chat.
+    pub account: Option<String>,
+}
+
+/// Where the findings of a heartbeat go.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Target {
+    /// To the chat in which the owner wrote last.
+    #[default]
+    Last,
+    /// To no chat.
+    Nowhere,
+    /// To this channel.
+    Channel(String),
+}
+
+impl From<&str> for Target {
+    fn from(name: &str) -> Self {
+        match name.trim().to_lowercase().as_str() {
+            "" | "last" => Self::Last,
+            "none" => Self::Nowhere,
+            channel => Self::Channel(channel.to_owned()),
+        }
+    }
+}
+
+impl Target {
+    /// Its name in the config.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Last => "last",
+            Self::Nowhere => "none",
+            Self::Channel(channel) => channel,
+        }
+    }
 }
 
 impl Pulse {
     /// A heartbeat as it is when nobody says otherwise.
     pub fn of(agent: AgentId) -> Self {
-        Self { agent, every: EVERY, hours: None, prompt: None, ack_max: ACK_MAX }
+        let target = Target::default();
+        Self { agent, every: EVERY, hours: None, prompt: None, ack_max: ACK_MAX, target, to: None, account: None }
     }
 }
 
@@ -176,12 +214,6 @@ fn prompt(pulse: &Pulse, file: Option<&str>, now: (u64, &TimeZone)) -> String {
         }
     }
     format!("{text}\n\n{}", clock_line(now.0, now.1))
-}
-
-/// Reads an answer without the word for "nothing", of which only a short rest may be left.
-fn read(words: String, is_quiet: bool, ack_max: usize) -> Answer {
-    let found = Found { is_heartbeat: is_quiet, ..Found::default() };
-    heartbeat::answer(Said { text: words, found, ..Said::default() }, ack_max)
 }
 
 #[cfg(test)]

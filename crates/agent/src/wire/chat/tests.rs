@@ -40,7 +40,7 @@ fn ended(outcome: Outcome, replies: &[&str]) -> Event {
         outcome,
         replies: replies.iter().map(reply).collect(),
         whole: None,
-        is_quiet: false,
+        heartbeat: None,
         lines: Vec::new(),
         calls: Vec::new(),
         model: (String::new(), String::new()),

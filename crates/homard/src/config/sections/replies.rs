@@ -99,6 +99,7 @@ impl Config {
                 idle_ms: joined.idle_ms,
             },
             delay: agent.human_delay.unwrap_or_default().or(defaults.human_delay).delay(),
+            ack_max: defaults.heartbeat.ack_max(agent.heartbeat.as_ref()),
             prefix: prefix.map(str::to_owned),
         }
     }
@@ -182,7 +183,7 @@ mod tests {
                 blockStreamingDefault: 'on', blockStreamingBreak: 'message_end',
                 blockStreamingChunk: {minChars: 1, maxChars: 2, breakPreference: 'sentence'},
                 blockStreamingCoalesce: {minChars: 3, maxChars: 4, idleMs: 0},
-                humanDelay: {mode: 'natural'}}},
+                humanDelay: {mode: 'natural'}, heartbeat: {ackMaxChars: 7}}},
             messages: {responsePrefix: '[{model}]'}}";
         let expected = Delivery {
             sends_blocks: true,
@@ -190,6 +191,7 @@ mod tests {
             bounds: Bounds { min: 1, max: 2, prefer: Prefer::Sentence },
             joining: Joining { min: Some(3), max: Some(4), idle_ms: Some(0) },
             delay: Delay::Natural,
+            ack_max: 7,
             prefix: Some("[{model}]".to_owned()),
         };
         assert_eq!(read(text), Ok(vec![expected]));

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use homard_agent::schedule::heartbeat::{Hours, Pulse};
+use homard_agent::schedule::heartbeat::{ACK_MAX, Hours, Pulse};
 use homard_proto::AgentId;
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
@@ -38,6 +38,12 @@ pub(crate) struct Heartbeat {
     prompt: Option<Text>,
     /// How long an answer that says that nothing is the matter may be, in characters, to be kept from the user. Default: 300.
     ack_max_chars: Option<usize>,
+    /// Where findings go: `last` (the chat in which the owner wrote last), `none`, or the name of a channel. Default: last.
+    target: Option<Text>,
+    /// Who gets them on that channel. Default: the last chat there.
+    to: Option<Text>,
+    /// The account of the channel that sends them. Default: that of the last chat there.
+    account_id: Option<Text>,
 }
 
 /// When an agent may look.
@@ -57,11 +63,20 @@ impl Heartbeat {
         self.active_hours.as_ref()?.hours().err()
     }
 
+    /// How many characters beside `HEARTBEAT_OK` still mean that there is nothing to report.
+    pub(crate) fn ack_max(&self, own: Option<&Self>) -> usize {
+        own.and_then(|own| own.ack_max_chars).or(self.ack_max_chars).unwrap_or(ACK_MAX)
+    }
+
     /// An agent's heartbeat, or what is wrong with it.
     pub(crate) fn pulse(&self, own: Option<&Self>, agent: AgentId) -> Result<Pulse, String> {
         let plain = Pulse::of(agent);
         let hours = own.and_then(|own| own.active_hours.as_ref()).or(self.active_hours.as_ref());
         let prompt = own.and_then(|own| own.prompt.as_ref()).or(self.prompt.as_ref());
+        let text = |part: fn(&Self) -> Option<&Text>| {
+            own.and_then(part).or_else(|| part(self)).map(|text| text.as_str().trim().to_owned())
+        };
+        let target = text(|said| said.target.as_ref()).unwrap_or_default();
         Ok(Pulse {
             every: own.and_then(|own| own.every).or(self.every).unwrap_or(plain.every),
             hours: hours
@@ -69,7 +84,10 @@ impl Heartbeat {
                 .transpose()
                 .map_err(|(key, why)| format!("heartbeat.activeHours.{key} {why}"))?,
             prompt: prompt.map(|prompt| prompt.as_str().to_owned()),
-            ack_max: own.and_then(|own| own.ack_max_chars).or(self.ack_max_chars).unwrap_or(plain.ack_max),
+            ack_max: self.ack_max(own),
+            target: target.as_str().into(),
+            to: text(|said| said.to.as_ref()),
+            account: text(|said| said.account_id.as_ref()),
             ..plain
         })
     }

@@ -182,7 +182,7 @@ pub(crate) struct Exec {
     pub(crate) timeout_sec: Option<u64>,
     /// How long a command that is over is kept for `process`, in milliseconds. Default: 1800000.
     pub(crate) cleanup_ms: Option<u64>,
-    /// Whether the session is told when a command in the background ends. Default: true.
+    /// Whether the end of a command in the background wakes its session. Default: true.
     pub(crate) notify_on_exit: Option<bool>,
 }
 

@@ -1,0 +1,227 @@
+//! Background commands in the record of their session. Pure.
+//!
+//! A command is in the record from before its call is answered until its end was told: by a run that took the report, in
+//! the commit that begins the run, or because the agent read the end itself. So a report is neither lost nor told twice,
+//! and a command that the end of the process interrupted is known.
+
+use std::path::PathBuf;
+
+use homard_proto::{Route, session::Record};
+use homard_store::Authority;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::notes::one_line;
+use crate::tool::Origin;
+
+/// The member of a record that holds them.
+const COMMANDS: &str = "backgroundCommands";
+
+/// How many are kept of a session; those that ended first go first.
+const MOST: usize = 64;
+
+/// How many characters of a command are kept.
+const LABEL: usize = 120;
+
+/// Who started a command, and from where: a run that reports its end has the same rights and reports there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandOrigin {
+    principal: String,
+    #[serde(default)]
+    route: Route,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cwd: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Authority::is_full")]
+    authority: Authority,
+}
+
+impl From<&Origin> for CommandOrigin {
+    fn from(origin: &Origin) -> Self {
+        Self {
+            principal: origin.principal.clone(),
+            route: origin.route.clone(),
+            cwd: origin.cwd.clone(),
+            authority: origin.authority,
+        }
+    }
+}
+
+impl From<CommandOrigin> for Origin {
+    fn from(origin: CommandOrigin) -> Self {
+        let CommandOrigin { principal, route, cwd, authority } = origin;
+        Self { principal, route, cwd, authority }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Command {
+    id: String,
+    command: String,
+    origin: CommandOrigin,
+    /// How it ended, once it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    report: Option<String>,
+}
+
+/// A change of the background commands of a session.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// A command was started, or has ended already if there is a report.
+    Add { id: String, command: String, origin: CommandOrigin, report: Option<String> },
+    /// A command ended. Nothing changes if its end is known.
+    Report { id: String, report: String },
+    /// The end of a command needs no report.
+    Remove(String),
+    /// The process that ran the commands is gone.
+    Interrupt,
+}
+
+impl Change {
+    /// The record with this change; `None` if it changes nothing.
+    pub(crate) fn apply(&self, record: &Record) -> Option<Record> {
+        let before = read(record);
+        let mut commands = before.clone();
+        match self {
+            Self::Add { id, command, origin, report } => {
+                let command = one_line(command).chars().take(LABEL).collect();
+                let (id, origin, report) = (id.clone(), origin.clone(), report.as_deref().map(one_line));
+                commands.push(Command { id, command, origin, report });
+                if commands.len() > MOST {
+                    let oldest = commands.iter().position(|command| command.report.is_some());
+                    commands.remove(oldest.unwrap_or(0));
+                }
+            }
+            Self::Report { id, report } => {
+                let found = commands.iter_mut().find(|command| command.id == *id && command.report.is_none());
+                if let Some(command) = found {
+                    command.report = Some(one_line(report));
+                }
+            }
+            // The last one: every process counts its commands anew, so an earlier one may have the same name.
+            Self::Remove(id) => {
+                if let Some(at) = commands.iter().rposition(|command| command.id == *id) {
+                    commands.remove(at);
+                }
+            }
+            Self::Interrupt => {
+                for command in commands.iter_mut().filter(|command| command.report.is_none()) {
+                    let Command { id, command: line, .. } = &*command;
+                    let report = format!(
+                        "Command was interrupted, because the gateway stopped while it ran (session {id}): {line}"
+                    );
+                    command.report = Some(report);
+                }
+            }
+        }
+        (commands != before).then(|| {
+            let mut record = record.clone();
+            write(&mut record, &commands);
+            record
+        })
+    }
+}
+
+fn read(record: &Record) -> Vec<Command> {
+    let commands = record.extra.get(COMMANDS).and_then(Value::as_array).into_iter().flatten();
+    // One that a later version wrote in another way is not this version's to report.
+    commands.filter_map(|command| Command::deserialize(command).ok()).collect()
+}
+
+fn write(record: &mut Record, commands: &[Command]) {
+    match serde_json::to_value(commands) {
+        Ok(value) if !commands.is_empty() => drop(record.extra.insert(COMMANDS.to_owned(), value)),
+        Ok(_) | Err(_) => drop(record.extra.shift_remove(COMMANDS)),
+    }
+}
+
+/// Whether a session has background commands.
+pub(crate) fn are_known(record: &Record) -> bool {
+    !read(record).is_empty()
+}
+
+/// The reports that one run can tell: who started the commands, and their ids.
+pub(crate) fn due(record: &Record) -> Option<(CommandOrigin, Vec<String>)> {
+    let ended: Vec<_> = read(record).into_iter().filter(|command| command.report.is_some()).collect();
+    let origin = ended.first()?.origin.clone();
+    let ids = ended.iter().filter(|command| command.origin == origin).map(|command| command.id.clone()).collect();
+    Some((origin, ids))
+}
+
+/// Takes the reports out of a record: those of one origin, or all.
+pub(crate) fn take(record: &mut Record, of: Option<&CommandOrigin>) -> Vec<String> {
+    let (taken, left): (Vec<_>, Vec<_>) = read(record)
+        .into_iter()
+        .partition(|command| command.report.is_some() && of.is_none_or(|origin| *origin == command.origin));
+    if taken.is_empty() {
+        return Vec::new();
+    }
+    write(record, &left);
+    taken.into_iter().filter_map(|command| Some(format!("System event: {}", command.report?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::SessionId;
+
+    use super::*;
+
+    fn origin(to: &str) -> CommandOrigin {
+        let route = Route::new(Some("telegram"), Some(to), None, None);
+        CommandOrigin::from(&Origin { principal: "owner".to_owned(), route, ..Origin::default() })
+    }
+
+    fn add(id: &str, to: &str) -> Change {
+        Change::Add { id: id.to_owned(), command: format!("make {id}"), origin: origin(to), report: None }
+    }
+
+    fn report(id: &str) -> Change {
+        Change::Report { id: id.to_owned(), report: format!("{id} is done") }
+    }
+
+    fn changed(changes: &[Change]) -> Record {
+        let record = Record::new(SessionId::parse("s").unwrap(), 0);
+        changes.iter().fold(record, |record, change| change.apply(&record).unwrap_or(record))
+    }
+
+    #[test]
+    fn commands_that_ended_together_are_reported_together() {
+        let mut record =
+            changed(&[add("a", "1"), add("b", "1"), add("c", "2"), add("d", "1"), report("b"), report("a")]);
+        assert_eq!(due(&record), Some((origin("1"), vec!["a".to_owned(), "b".to_owned()])));
+        let told = take(&mut record, Some(&origin("1")));
+        assert_eq!(told, ["System event: a is done", "System event: b is done"]);
+        assert_eq!((due(&record), are_known(&record)), (None, true));
+        record = report("c").apply(&record).unwrap();
+        assert_eq!(take(&mut record, Some(&origin("1"))), Vec::<String>::new());
+        assert_eq!(take(&mut record, None), ["System event: c is done"]);
+    }
+
+    #[test]
+    fn an_end_that_was_read_is_not_reported() {
+        let record = changed(&[add("a", "1"), Change::Remove("a".to_owned())]);
+        assert_eq!(record.extra.get(COMMANDS), None);
+        assert_eq!(report("a").apply(&record), None);
+        let record = changed(&[add("a", "1"), report("a")]);
+        assert_eq!(report("a").apply(&record), None, "the first end counts");
+        assert_eq!(due(&changed(&[add("a", "1"), report("a"), Change::Remove("a".to_owned())])), None);
+    }
+
+    #[test]
+    fn what_ran_when_the_process_ended_was_interrupted() {
+        let mut record = changed(&[add("a", "1"), add("b", "1"), report("b"), Change::Interrupt]);
+        let told = take(&mut record, None);
+        let interrupted =
+            "System event: Command was interrupted, because the gateway stopped while it ran (session a): make a";
+        assert_eq!(told, [interrupted, "System event: b is done"]);
+        assert_eq!(Change::Interrupt.apply(&record), None);
+    }
+
+    #[test]
+    fn a_record_does_not_grow_without_end() {
+        let many: Vec<_> = (0..MOST + 9).flat_map(|n| [add(&n.to_string(), "1"), report(&n.to_string())]).collect();
+        let mut record = changed(&many);
+        let told = take(&mut record, None);
+        assert_eq!((told.len(), told[0].as_str()), (MOST, "System event: 9 is done"));
+    }
+}

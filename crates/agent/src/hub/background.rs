@@ -1,0 +1,230 @@
+//! Commands that go on after their call was answered: when one ends, its session is woken once and told.
+//!
+//! The commands are in the record of their session ([`crate::context::background`]). A wake is a run of the session that
+//! takes the reports in the commit that begins it. It is submitted only while the session is idle and a report waits, so
+//! commands that end together make one run, and there is none if another run was told first. What is on disk decides,
+//! so a restart repeats a wake that did not begin and no other.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use homard_proto::{SessionKey, message::User};
+use homard_store::{Error as StoreError, Post};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{Hub, Inbound, SubmitError};
+use crate::{
+    context::background::{self, Change, CommandOrigin},
+    lane::{
+        chores::{ChangeError, Chore},
+        slots::Class,
+    },
+    schedule::heartbeat::OK,
+    tool::Origin,
+};
+
+/// With which method a session is woken because a command ended.
+pub(crate) const WAKE: &str = "exec-exit";
+
+/// How long to wait for further commands that end, before the session is woken.
+const COALESCE: Duration = Duration::from_millis(250);
+/// How soon a session that was busy is tried again; it doubles up to [`PATIENCE`].
+const RETRY: Duration = Duration::from_millis(250);
+/// The longest pause between two tries.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command that goes on in the background.
+#[derive(Debug, Clone)]
+pub struct BackgroundCommand {
+    /// Its name in the session.
+    pub id: String,
+    /// What the shell runs.
+    pub command: String,
+    /// Who started it, and from where.
+    pub origin: CommandOrigin,
+    /// Ends it.
+    pub stop: CancellationToken,
+}
+
+/// The commands that run in this process, by session and name.
+#[derive(Debug, Default)]
+pub(crate) struct Running(Mutex<Stops>);
+
+type Stops = HashMap<SessionKey, HashMap<String, CancellationToken>>;
+
+impl Running {
+    fn lock(&self) -> MutexGuard<'_, Stops> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self, key: &SessionKey, id: &str) {
+        let mut all = self.lock();
+        if let Some(commands) = all.get_mut(key) {
+            commands.remove(id);
+            if commands.is_empty() {
+                all.remove(key);
+            }
+        }
+    }
+
+    /// Ends the commands of a session; returns how many ran.
+    pub(crate) fn stop(&self, key: &SessionKey) -> usize {
+        let commands = self.lock().remove(key).unwrap_or_default();
+        commands.values().for_each(CancellationToken::cancel);
+        commands.len()
+    }
+}
+
+impl Inbound {
+    /// Whether it only wakes a session because a command ended.
+    pub(crate) fn is_wake(&self) -> bool {
+        self.method == WAKE
+    }
+}
+
+impl Hub {
+    /// Notes that a command goes on in the background, before its call is answered. Its end is reported only if it
+    /// `wakes` the session.
+    pub async fn command_started(&self, key: &SessionKey, command: BackgroundCommand, wakes: bool) {
+        let BackgroundCommand { id, command, origin, stop } = command;
+        self.0.running.lock().entry(key.clone()).or_default().insert(id.clone(), stop);
+        if wakes {
+            self.note_command(key, Change::Add { id, command, origin, report: None }).await;
+        }
+    }
+
+    /// Notes that a background command ended by itself, and wakes its session. Nothing is reported if the agent has read
+    /// the end.
+    pub async fn command_ended(&self, key: &SessionKey, id: &str, report: &str) {
+        self.0.running.remove(key, id);
+        let report = self.agents().of(key.agent()).secrets.mask(report).into_owned();
+        if self.note_command(key, Change::Report { id: id.to_owned(), report }).await {
+            self.wake_later(key);
+        }
+    }
+
+    /// Notes that the end of a background command needs no report: the agent read it, or it was stopped on purpose.
+    pub async fn command_settled(&self, key: &SessionKey, id: &str) {
+        self.0.running.remove(key, id);
+        self.note_command(key, Change::Remove(id.to_owned())).await;
+    }
+
+    /// Reports what came of something that a run started earlier and did not wait for, and wakes its session.
+    pub async fn report_later(&self, key: &SessionKey, origin: CommandOrigin, (id, report): (&str, &str)) {
+        let report = Some(self.agents().of(key.agent()).secrets.mask(report).into_owned());
+        let change = Change::Add { id: id.to_owned(), command: String::new(), origin, report };
+        if self.note_command(key, change).await {
+            self.wake_later(key);
+        }
+    }
+
+    /// Whether the record of the session changed.
+    async fn note_command(&self, key: &SessionKey, change: Change) -> bool {
+        match self.change(key, |tell| Chore::Command(change, tell)).await {
+            Ok(is_changed) => is_changed,
+            // The next start finds the command in the record, and reports that it was interrupted.
+            Err(ChangeError::Stopping) => false,
+            Err(error) => {
+                tracing::warn!(session = %key, %error, "cannot note the state of a background command");
+                false
+            }
+        }
+    }
+
+    /// Reports the commands that were interrupted when the last process ended, and wakes every session that has reports.
+    pub(super) async fn take_up_commands(&self) -> Result<(), StoreError> {
+        for (key, record) in self.0.store.list().await? {
+            if background::are_known(&record) {
+                let hub = self.clone();
+                self.tend(async move {
+                    hub.note_command(&key, Change::Interrupt).await;
+                    hub.wake(&key).await;
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn wake_later(&self, key: &SessionKey) {
+        let (hub, key) = (self.clone(), key.clone());
+        self.tend(async move { hub.wake(&key).await });
+    }
+
+    /// Wakes a session until no report waits, each set of reports once.
+    async fn wake(&self, key: &SessionKey) {
+        // The result of a sub-agent was reported when its run ended: nobody waits for more.
+        if key.is_subagent() {
+            return;
+        }
+        tokio::time::sleep(COALESCE).await;
+        let (mut woken, mut pause) = (Vec::new(), RETRY);
+        loop {
+            self.await_rest(key).await;
+            let due = match self.record(key).await {
+                Ok(record) => record.as_ref().and_then(background::due),
+                Err(error) => {
+                    tracing::warn!(session = %key, %error, "cannot read the reports of background commands");
+                    None
+                }
+            };
+            let Some((origin, ids)) = due.filter(|(_, ids)| *ids != woken) else { return };
+            match self.submit(self.waking(key, origin)).await {
+                Ok(_) => (woken, pause) = (ids, RETRY),
+                // The session takes no messages; its next run is told.
+                Err(SubmitError::Blocked) if !self.is_at_work(key) => return,
+                Err(SubmitError::Conflict(_) | SubmitError::Held(_) | SubmitError::Stopping) => return,
+                Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::Store(_)) => {
+                    tokio::time::sleep(pause).await;
+                    pause = PATIENCE.min(pause * 2);
+                }
+            }
+        }
+    }
+
+    /// The message that wakes a session: with the rights of the run that started the commands, and to the same chat.
+    fn waking(&self, key: &SessionKey, origin: CommandOrigin) -> Inbound {
+        let text = format!(
+            "Commands that you started in the background have ended; the system events above say how. Go on with what \
+             depends on them, and tell the user the result. If the user does not need to know, answer {OK} and nothing \
+             else."
+        );
+        let run = self.0.ambient.run_id();
+        let mut message = User::text(text, self.0.ambient.now_ms());
+        message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
+        let provenance = json!({"kind": "internal_system", "sourceSessionKey": key, "sourceTool": "exec"});
+        message.extra.insert("inputProvenance".to_owned(), provenance);
+        let Origin { principal, route, cwd, authority } = origin.into();
+        // Nobody wrote from there now, so it is not where the session was spoken to last.
+        let post = self.post_back(key, &route).map(|post| Post { is_origin: false, ..post });
+        let plain = Inbound::plain(run, (&principal, WAKE), key.clone(), message);
+        Inbound { class: Class::Heartbeat, route, post, cwd, authority, ..plain }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::AgentId;
+
+    use super::*;
+
+    // Acceptance D17.
+    #[test]
+    fn a_stop_ends_the_commands_of_its_session_only() {
+        let (running, main) = (Running::default(), AgentId::main().main_session());
+        let other = SessionKey::parse("agent:main:other", &AgentId::main()).unwrap();
+        let [first, second, ended, elsewhere] = [(); 4].map(|()| CancellationToken::new());
+        for (key, id, stop) in
+            [(&main, "a", &first), (&main, "b", &second), (&main, "c", &ended), (&other, "a", &elsewhere)]
+        {
+            running.lock().entry(key.clone()).or_default().insert(id.to_owned(), stop.clone());
+        }
+        running.remove(&main, "c");
+        assert_eq!((running.stop(&main), running.stop(&main)), (2, 0));
+        let stopped = [&first, &second, &ended, &elsewhere].map(CancellationToken::is_cancelled);
+        assert_eq!(stopped, [true, true, false, false]);
+    }
+}

@@ -1,0 +1,69 @@
+//! The end of a heartbeat: what its answer means for the person, and whether it stays in the context.
+
+use homard_proto::transcript::{Entry, Kind};
+use homard_reply::payload::Payload;
+use homard_store::Rec;
+
+use super::{Lane, Queued, slots::Class};
+use crate::{
+    ambient::iso,
+    event::{Event, HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent},
+    profile::Profile,
+    schedule::heartbeat::finding::{self, Context},
+};
+
+/// Tools with which a run reaches people, other sessions, or its own future. What it did with them has to be in the
+/// context when the reaction comes.
+const LASTING: [&str; 4] = ["message", "sessions_send", "sessions_spawn", "cron"];
+
+impl Lane {
+    /// Reads the answer of a heartbeat that ended well, and removes replies that report nothing new. `None` for any
+    /// other run.
+    pub(super) fn read_heartbeat(
+        &self,
+        queued: &Queued,
+        profile: &Profile,
+        (outcome, has_token): (&Outcome, bool),
+        replies: &mut Vec<Payload>,
+    ) -> Option<HeartbeatAnswer> {
+        if queued.inbound.class != Class::Heartbeat || *outcome != Outcome::Done {
+            return None;
+        }
+        let context = Context {
+            has_token,
+            ack_max: profile.delivery.ack_max,
+            has_events: queued.has_events,
+            has_chat: queued.line.is_some(),
+            record: self.session.as_ref().map(|session| &session.record),
+            now: self.hub.ambient.now_ms(),
+        };
+        let answer = finding::read(replies, context);
+        match answer.kind {
+            HeartbeatKind::Empty | HeartbeatKind::Ok | HeartbeatKind::Duplicate => replies.clear(),
+            HeartbeatKind::Finding { .. } => {}
+        }
+        Some(answer)
+    }
+
+    /// The line that takes a heartbeat out of the model's context, if it reported nothing and nothing is left to come of
+    /// it: otherwise every idle half hour would stay in the conversation until the next compaction.
+    pub(super) fn leave_out(&self, queued: &Queued, answer: &HeartbeatAnswer, facts: &[Event]) -> Option<Rec> {
+        let is_lasting = facts.iter().any(|fact| match &fact.kind {
+            RunEvent::ToolEnded { result, .. } => LASTING.contains(&result.tool_name.as_str()) && !result.is_error,
+            // A compaction names lines that it keeps; they may be among these.
+            RunEvent::Compacted { .. } => true,
+            _ => false,
+        });
+        match answer.kind {
+            HeartbeatKind::Empty | HeartbeatKind::Ok | HeartbeatKind::Duplicate => {}
+            HeartbeatKind::Finding { .. } => return None,
+        }
+        if is_lasting || queued.has_events || queued.tape.broken().is_some() {
+            return None;
+        }
+        let (session, first) = (queued.session.clone()?, queued.input_line.as_ref()?);
+        let (id, timestamp) = (self.hub.ambient.entry_id(), iso(self.hub.ambient.now_ms()));
+        let entry = Box::new(Entry { kind: Kind::left_out(first), id, parent_id: None, timestamp });
+        Some(Rec::Entry { run: Some(queued.inbound.run.clone()), key: self.key.clone(), session, entry })
+    }
+}

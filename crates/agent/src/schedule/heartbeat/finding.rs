@@ -1,0 +1,138 @@
+//! What an answer to a heartbeat means, and whether it was reported before. Pure.
+//!
+//! The last report is in the record of the session, where OpenClaw keeps it, too: it changes in the commit that queues
+//! the report for delivery, so a finding is reported once, whatever crash comes between two heartbeats.
+
+use homard_proto::session::Record;
+use homard_reply::{
+    heartbeat::{self, Answer},
+    payload::Payload,
+    spoken::{Found, Said},
+};
+use serde_json::Value;
+
+use crate::event::{HeartbeatAnswer, HeartbeatKind};
+
+/// How long the same text is not reported again, in milliseconds.
+const SAME_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The text of the last report.
+const TEXT: &str = "lastHeartbeatText";
+/// When it was queued for delivery to a chat.
+const SENT_AT: &str = "lastHeartbeatSentAt";
+/// When it was shown to connected clients only, because the heartbeat had no chat to report to.
+const SHOWN_AT: &str = "lastHeartbeatShownAt";
+
+/// What is known of a heartbeat when its answer is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// Whether the last message has the token for "nothing to do".
+    pub(crate) has_token: bool,
+    /// How many characters beside the token still mean that there is nothing to report.
+    pub(crate) ack_max: usize,
+    /// Whether system events caused it: the answer is about them, so it is no repetition.
+    pub(crate) has_events: bool,
+    /// Whether there is a chat to report to.
+    pub(crate) has_chat: bool,
+    /// The session.
+    pub(crate) record: Option<&'a Record>,
+    /// Milliseconds since the epoch.
+    pub(crate) now: u64,
+}
+
+/// Reads the answer to a heartbeat.
+pub(crate) fn read(replies: &[Payload], context: Context<'_>) -> HeartbeatAnswer {
+    let texts: Vec<_> = replies.iter().map(|reply| reply.text.as_str()).filter(|text| !text.is_empty()).collect();
+    let (text, last) = (texts.join("\n\n"), texts.last().copied().unwrap_or_default().to_owned());
+    let media: Vec<_> = replies.iter().flat_map(|reply| reply.media.clone()).collect();
+    let has_media = !media.is_empty();
+    let found = Found { is_heartbeat: context.has_token, media, ..Found::default() };
+    let kind = match heartbeat::answer(Said { text: last, found, ..Said::default() }, context.ack_max) {
+        Answer::Empty => HeartbeatKind::Empty,
+        Answer::Nothing => HeartbeatKind::Ok,
+        Answer::Words(_) if !context.has_events && !has_media && is_repeated(&text, context) => {
+            HeartbeatKind::Duplicate
+        }
+        Answer::Words(_) => HeartbeatKind::Finding { is_queued: false },
+    };
+    HeartbeatAnswer { kind, text }
+}
+
+fn is_repeated(text: &str, context: Context<'_>) -> bool {
+    let Some(record) = context.record else { return false };
+    let recent = |name: &str| {
+        let at = record.extra.get(name).and_then(Value::as_u64);
+        at.is_some_and(|at| context.now.saturating_sub(at) < SAME_MS)
+    };
+    let is_same = record.extra.get(TEXT).and_then(Value::as_str).is_some_and(|last| last.trim() == text.trim());
+    // What was only shown to clients is new to a chat.
+    is_same && (recent(SENT_AT) || (!context.has_chat && recent(SHOWN_AT)))
+}
+
+/// Notes a finding that was reported: to a chat, or to connected clients only.
+pub(crate) fn note(record: &mut Record, answer: &HeartbeatAnswer, at: u64) {
+    let HeartbeatKind::Finding { is_queued } = answer.kind else { return };
+    let (name, other) = if is_queued { (SENT_AT, SHOWN_AT) } else { (SHOWN_AT, SENT_AT) };
+    record.extra.insert(TEXT.to_owned(), answer.text.as_str().into());
+    record.extra.insert(name.to_owned(), at.into());
+    record.extra.shift_remove(other);
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::SessionId;
+
+    use super::*;
+
+    const DAY: u64 = SAME_MS;
+
+    fn kind(texts: &[&str], context: Context<'_>) -> HeartbeatKind {
+        let replies: Vec<_> = texts.iter().map(|text| Payload::answer(*text)).collect();
+        read(&replies, context).kind
+    }
+
+    fn plain(record: Option<&Record>, now: u64) -> Context<'_> {
+        Context { has_token: false, ack_max: 10, has_events: false, has_chat: true, record, now }
+    }
+
+    #[test]
+    fn a_short_text_beside_the_token_reports_nothing() {
+        let token = Context { has_token: true, ..plain(None, 0) };
+        assert_eq!(kind(&[], token), HeartbeatKind::Ok);
+        assert_eq!(kind(&["all good"], token), HeartbeatKind::Ok);
+        assert_eq!(kind(&["I look at the mail now.", "all good"], token), HeartbeatKind::Ok);
+        assert_eq!(kind(&["all is well, but the printer burns"], token), HeartbeatKind::Finding { is_queued: false });
+        assert_eq!(kind(&[], plain(None, 0)), HeartbeatKind::Empty);
+        assert_eq!(kind(&["fire"], plain(None, 0)), HeartbeatKind::Finding { is_queued: false });
+    }
+
+    #[test]
+    fn a_picture_is_always_a_finding() {
+        let picture = Payload { media: vec!["a.png".to_owned()], ..Payload::default() };
+        let token = Context { has_token: true, ..plain(None, 0) };
+        assert_eq!(read(&[picture], token).kind, HeartbeatKind::Finding { is_queued: false });
+    }
+
+    #[test]
+    fn the_same_text_is_reported_once_a_day() {
+        let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
+        let finding = HeartbeatKind::Finding { is_queued: false };
+        let queued = HeartbeatKind::Finding { is_queued: true };
+        note(&mut record, &HeartbeatAnswer { kind: queued, text: "fire".to_owned() }, 5);
+        assert_eq!(kind(&["fire "], plain(Some(&record), 5 + DAY - 1)), HeartbeatKind::Duplicate);
+        assert_eq!(kind(&["fire"], plain(Some(&record), 5 + DAY)), finding);
+        assert_eq!(kind(&["water"], plain(Some(&record), 6)), finding);
+        let caused = Context { has_events: true, ..plain(Some(&record), 6) };
+        assert_eq!(kind(&["fire"], caused), finding, "it answers something that happened since");
+    }
+
+    #[test]
+    fn what_only_clients_saw_is_new_to_a_chat() {
+        let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
+        let finding = HeartbeatKind::Finding { is_queued: false };
+        note(&mut record, &HeartbeatAnswer { kind: finding, text: "fire".to_owned() }, 5);
+        let nowhere = Context { has_chat: false, ..plain(Some(&record), 6) };
+        assert_eq!(kind(&["fire"], nowhere), HeartbeatKind::Duplicate);
+        assert_eq!(kind(&["fire"], plain(Some(&record), 6)), finding);
+    }
+}

@@ -116,7 +116,12 @@ impl Hub {
                     let held_at = found.row.hold.map_or(found.row.accepted_at, |hold| hold.held_at);
                     held.push(Held { run: found.row.run.clone(), held_at });
                 }
-                Plan::End(outcome, answers) => records.extend(self.ending(&found, outcome, &answers)),
+                Plan::End(outcome, answers) => {
+                    records.extend(self.ending(&found, outcome, &answers));
+                    if let Some(session) = found.row.session.clone().filter(|_| found.accept.options.is_ephemeral) {
+                        records.push(Rec::Delete { key: found.row.key.clone(), expect: session });
+                    }
+                }
             }
         }
         // The ends first: a run that goes on reads the transcript behind them.
@@ -131,7 +136,8 @@ impl Hub {
     /// The records that end a run which is not taken up again.
     pub(super) fn ending(&self, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
         let inbound = Inbound::from(found.accept.clone());
-        let profile = self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref());
+        let profile =
+            self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref()).overridden(&inbound.overrides);
         let style = Style::of(&profile, (&Origin::of(&inbound), &found.row.key));
         let line = self.0.line(&inbound, style);
         ending(&self.0.ambient, (found, line.as_deref()), outcome, answers)

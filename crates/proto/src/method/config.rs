@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Others, text};
-use crate::Generation;
 
 /// How long a path in a config may be.
 const PATH: u64 = 1024;
@@ -60,23 +59,14 @@ pub struct SetParams {
 
 params!(SetParams, "config.set", &["raw"], |_| (json!({"raw": text(), "baseHash": text()}), Others::Refused));
 
-/// Whom to tell of a change, and how soon it takes effect.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Followup {
-    /// The session that is told when the change is in effect.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_key: Option<String>,
-    /// Where the session's answer goes; newer clients only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivery_context: Option<Value>,
-    /// What it is told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// How long to wait before a restart, where one is needed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart_delay_ms: Option<u64>,
-}
+/// Parameters about the restart that a change has in OpenClaw.
+const RESTART: &[(&str, &str)] = &[
+    ("sessionKey", NO_RESTART),
+    ("deliveryContext", NO_RESTART),
+    ("note", NO_RESTART),
+    ("restartDelayMs", NO_RESTART),
+];
+const NO_RESTART: &str = "it is about a restart, and a change takes effect without one";
 
 /// What `config.apply` takes: the whole config anew, in effect at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,12 +77,9 @@ pub struct ApplyParams {
     /// What the file was when the caller read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_hash: Option<String>,
-    /// What comes after.
-    #[serde(flatten)]
-    pub followup: Followup,
 }
 
-params!(ApplyParams, "config.apply", &["raw"], |generation| (change(generation), Others::Refused));
+params!(ApplyParams, "config.apply", &["raw"], |_| (change(), Others::Refused), no_effect: RESTART);
 
 /// What `config.patch` takes: the parts that change; `null` removes one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,34 +93,18 @@ pub struct PatchParams {
     /// Paths whose values are replaced and not merged; newer clients only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace_paths: Vec<String>,
-    /// What comes after.
-    #[serde(flatten)]
-    pub followup: Followup,
 }
 
 params!(PatchParams, "config.patch", &["raw"], |generation| {
-    let mut properties = change(generation);
+    let mut properties = change();
     if generation == Generation::Four {
         properties["replacePaths"] = json!({"type": "array", "items": text()});
     }
     (properties, Others::Refused)
-});
+}, no_effect: RESTART);
 
-fn change(generation: Generation) -> Value {
-    let mut properties = json!({
-        "raw": text(), "baseHash": text(), "sessionKey": {"type": "string"}, "note": {"type": "string"},
-        "restartDelayMs": {"type": "integer", "minimum": 0},
-    });
-    if generation == Generation::Four {
-        properties["deliveryContext"] = json!({
-            "type": "object", "additionalProperties": false,
-            "properties": {
-                "channel": {"type": "string"}, "to": {"type": "string"}, "accountId": {"type": "string"},
-                "threadId": {"type": ["string", "number"]},
-            },
-        });
-    }
-    properties
+fn change() -> Value {
+    json!({"raw": text(), "baseHash": text()})
 }
 
 #[cfg(test)]

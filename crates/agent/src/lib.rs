@@ -44,6 +44,7 @@ mod writer;
 
 pub use ambient::Ambient;
 pub use context::{
+    client_results,
     history::{ChannelLimits, HistoryLimits},
     notes::spelled_out,
     setting::{self, Setting},

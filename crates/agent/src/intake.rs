@@ -2,7 +2,7 @@
 
 pub mod attachments;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use homard_media::InboundFolder;
 use homard_proto::{
@@ -14,7 +14,7 @@ use homard_proto::{
         chat::{Attachment, SendParams},
     },
 };
-use homard_store::{Authority, Origin, Post, Sender};
+use homard_store::{Authority, Origin, Post, PromptMode, RunOverrides, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -78,38 +78,86 @@ const CHANNEL_ALIASES: [(&str, &str); 6] = [
 
 /// Makes an [`Inbound`] of the parameters of `agent`, or says what is wrong with them.
 pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<Inbound, ErrorShape> {
-    let text = params.message.trim();
-    if text.is_empty() {
+    let fingerprint = fingerprint(&params).map_err(|error| wrong(&error.to_string()))?;
+    let AgentParams {
+        message: said,
+        idempotency_key: run,
+        agent_id,
+        session_key,
+        session_id,
+        thinking,
+        channel: given,
+        reply_channel,
+        deliver,
+        best_effort_deliver,
+        to,
+        reply_to,
+        account_id,
+        reply_account_id,
+        thread_id,
+        timeout,
+        lane,
+        extra_system_prompt,
+        label,
+        spawned_by,
+        on_restart,
+        strict,
+        attachments,
+        model,
+        provider,
+        cwd,
+        prompt_mode,
+        bootstrap_context_mode,
+        disable_message_tool,
+        expected_existing_session_id: expected_session,
+        input_provenance,
+    } = params;
+    if said.trim().is_empty() {
         return Err(wrong("message must not be blank"));
     }
-    let named = [&params.reply_channel, &params.channel].map(Option::as_deref);
-    let named = named.map(|raw| raw.map(|raw| channel(hub, raw)).transpose());
-    let [replied, given] = named;
+    let [replied, given] = [reply_channel, given].map(|raw| raw.map(|raw| channel(hub, &raw)).transpose());
     let given = replied?.or(given?);
-    let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
-    let (key, session) = resolve(hub, &params).await?;
-    let attached = attached(hub, principal, &key, (&params.attachments, &params.idempotency_key)).await?;
-    let (route, post) = post(hub, &key, &params, given).await?;
-    let class = Class::choose(params.lane.as_deref(), &key);
-    let Parsed { command, text, .. } = hub.rules().read(principal, text);
-    let mut message = message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text));
+    let thinking = thinking.as_deref().map(thinking_level).transpose()?;
+    let (key, session) = resolve(hub, agent_id.as_deref(), session_key.as_deref(), session_id).await?;
+    let attached = attached(hub, principal, &key, (attachments, &run)).await?;
+    let (to, account) = (reply_to.or(to), reply_account_id.or(account_id));
+    let route = Route::new(given.as_deref(), to.as_deref(), account.as_deref(), thread_id.as_deref());
+    let (route, post) = post(hub, &key, Wish { is_wanted: deliver == Some(true), route }, best_effort_deliver).await?;
+    let class = Class::choose(lane.as_deref(), &key);
+    let Parsed { command, text, .. } = hub.rules().read(principal, said.trim());
+    let mut message = message(hub, &run, command.as_ref(), (said.trim(), text));
     attached.attach_to(&mut message);
+    if let Some(provenance) = input_provenance {
+        message.extra.insert("inputProvenance".to_owned(), provenance);
+    }
+    let profile = hub.agents().of(key.agent());
+    let overrides = RunOverrides {
+        model: profile.checked_model(provider.as_deref(), model.as_deref()).map_err(|why| wrong(&why))?,
+        prompt_mode: prompt_mode.as_deref().map(mode),
+        without_bootstrap_files: bootstrap_context_mode.as_deref() == Some("lightweight"),
+        without_message_tool: disable_message_tool == Some(true),
+    };
+    let cwd = match &cwd {
+        Some(cwd) => Some(working_dir(hub, cwd).await?),
+        None => None,
+    };
     Ok(Inbound {
-        run: params.idempotency_key.clone(),
+        run,
         principal: principal.to_owned(),
         method: AgentParams::METHOD.to_owned(),
-        fingerprint: fingerprint(&params).map_err(|error| wrong(&error.to_string()))?,
+        fingerprint,
         key,
-        session,
+        // One that expects its session finds it as it is, fresh or not.
+        session: session.or_else(|| expected_session.clone()),
         message,
         class,
-        timeout: params.timeout.map(|seconds| limit(Duration::from_secs(seconds))),
+        timeout: timeout.map(|seconds| limit(Duration::from_secs(seconds))),
         thinking,
-        label: params.label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
-        spawned_by: params.spawned_by,
-        extra_prompt: params.extra_system_prompt,
-        is_strict: params.strict == Some(true),
-        reports_restart: params.on_restart.as_deref() == Some("interrupt"),
+        label: label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
+        spawned_by,
+        extra_prompt: extra_system_prompt,
+        is_strict: strict == Some(true),
+        reports_restart: on_restart.as_deref() == Some("interrupt"),
         command,
         is_literal: false,
         route,
@@ -120,8 +168,12 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         origin: None,
         sender: None,
         words: None,
-        cwd: None,
+        cwd,
         authority: Authority::Full,
+        overrides,
+        expected_session,
+        history: Vec::new(),
+        is_ephemeral: false,
     })
 }
 
@@ -130,7 +182,7 @@ async fn attached(
     hub: &Hub,
     principal: &str,
     key: &SessionKey,
-    (attachments, run): (&[Attachment], &RunId),
+    (attachments, run): (Vec<Attachment>, &RunId),
 ) -> Result<Attached, ErrorShape> {
     if attachments.is_empty() {
         return Ok(Attached::default());
@@ -140,7 +192,7 @@ async fn attached(
     let is_open = profile.opens_workspace((&asker, key));
     let folder = profile.setting.workspace.as_deref();
     let folder = folder.map(|workspace| InboundFolder::new(workspace, &folder_name(principal), is_open));
-    attachments::open_all(attachments.to_vec(), folder, run.as_str()).await
+    attachments::open_all(attachments, folder, run.as_str()).await
 }
 
 /// The name of a sender's folder.
@@ -148,48 +200,84 @@ fn folder_name(principal: &str) -> String {
     principal.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
+/// The prompt mode that a word means; the schema knows no other words.
+fn mode(word: &str) -> PromptMode {
+    match word {
+        "none" => PromptMode::None,
+        "minimal" => PromptMode::Minimal,
+        _ => PromptMode::Full,
+    }
+}
+
+/// The working directory that a request names, if its run may work there.
+async fn working_dir(hub: &Hub, named: &str) -> Result<PathBuf, ErrorShape> {
+    let path = PathBuf::from(named);
+    if !path.is_absolute() {
+        return Err(wrong(&format!("cwd: \"{named}\" is not an absolute path")));
+    }
+    hub.rules().working_dirs.check(path).await.map_err(|why| wrong(&format!("cwd: {why}")))
+}
+
 /// Makes an [`Inbound`] of the parameters of `chat.send`, or says what is wrong with them.
 pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbound, ErrorShape> {
-    let wrong = |why: &str| ErrorShape::invalid(format!("invalid chat.send params: {why}"));
-    let text = params.message.trim();
-    if text.is_empty() && params.attachments.is_empty() {
+    let wrong = |why: &str| wrong_in(SendParams::METHOD, why);
+    let fingerprint = fingerprint(&params).map_err(|error| wrong(&error.to_string()))?;
+    let came_from = params.route();
+    let SendParams {
+        session_key,
+        message: said,
+        idempotency_key: run,
+        agent_id,
+        session_id: expected_session,
+        thinking,
+        deliver,
+        queue_mode,
+        originating_channel: _,
+        originating_to: _,
+        originating_account_id: _,
+        originating_thread_id: _,
+        timeout_ms,
+        suppress_command_interpretation,
+        attachments,
+        expected_leaf_entry_id: _,
+    } = params;
+    let text = said.trim();
+    if text.is_empty() && attachments.is_empty() {
         return Err(ErrorShape::invalid("message or attachment required"));
     }
-    let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
-    let key = SessionKey::parse(params.session_key.trim(), hub.agents().default_id())
-        .map_err(|error| wrong(&format!("sessionKey: {error}")))?;
-    if let Some(agent) = key.agent() {
-        known_agent(hub, agent.as_str())?;
-    }
-    let attached = attached(hub, principal, &key, (&params.attachments, &params.idempotency_key)).await?;
-    let Parsed { command, inline, text } = match params.suppress_command_interpretation {
-        Some(true) => Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() },
-        Some(false) | None => hub.rules().read(principal, text),
+    let thinking = thinking.as_deref().map(thinking_level).transpose()?;
+    let named = agent_id.as_deref().map(|id| known_agent(hub, id, SendParams::METHOD)).transpose()?;
+    let key = keyed(hub, session_key.trim(), named.as_ref(), SendParams::METHOD)?;
+    let attached = attached(hub, principal, &key, (attachments, &run)).await?;
+    let is_literal = suppress_command_interpretation == Some(true);
+    let Parsed { command, inline, text } = if is_literal {
+        Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() }
+    } else {
+        hub.rules().read(principal, text)
     };
-    let route = params.route();
-    let (route, post) = match hub.post_back(&key, &route).filter(|_| params.deliver != Some(false)) {
-        Some(post) => (route, Some(post)),
-        None if params.deliver == Some(true) && route == Route::default() => {
-            let wish = Wish { is_wanted: true, route };
+    let (route, post) = match hub.post_back(&key, &came_from).filter(|_| deliver != Some(false)) {
+        Some(post) => (came_from, Some(post)),
+        None if deliver == Some(true) && came_from == Route::default() => {
+            let wish = Wish { is_wanted: true, route: came_from };
             // Whoever sends it reads the answer where they are.
             hub.plan_post(&key, &wish, true).await.map_err(|why| wrong(&why))?.map_or_else(Default::default, some)
         }
-        None => (route, None),
+        None => (came_from, None),
     };
-    let mode = params.queue_mode.as_deref().and_then(Mode::parse);
+    let mode = queue_mode.as_deref().and_then(Mode::parse);
     let asked = mode.map(|mode| Inline::Set(Overrides { mode: Some(mode), ..Overrides::default() }));
-    let mut message = message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text));
+    let mut message = message(hub, &run, command.as_ref(), (said.trim(), text));
     attached.attach_to(&mut message);
     Ok(Inbound {
-        run: params.idempotency_key.clone(),
+        run,
         principal: principal.to_owned(),
         method: SendParams::METHOD.to_owned(),
-        fingerprint: fingerprint(&params).map_err(|error| wrong(&error.to_string()))?,
+        fingerprint,
         class: Class::choose(None, &key),
         key,
         session: None,
         message,
-        timeout: params.timeout_ms.map(|ms| limit(Duration::from_millis(ms))),
+        timeout: timeout_ms.map(|ms| limit(Duration::from_millis(ms))),
         thinking,
         label: None,
         spawned_by: None,
@@ -197,7 +285,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         is_strict: false,
         reports_restart: false,
         command,
-        is_literal: params.suppress_command_interpretation == Some(true),
+        is_literal,
         route,
         post,
         queue: Some(if inline == Inline::Nothing { asked.unwrap_or_default() } else { inline }),
@@ -208,6 +296,10 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         words: None,
         cwd: None,
         authority: Authority::Full,
+        overrides: RunOverrides::default(),
+        expected_session,
+        history: Vec::new(),
+        is_ephemeral: false,
     })
 }
 
@@ -296,35 +388,45 @@ fn limit(asked: Duration) -> Duration {
 
 /// Which session a request means: its key, else its agent's main session, else the session with that id, else the
 /// default agent's main session.
-async fn resolve(hub: &Hub, params: &AgentParams) -> Result<(SessionKey, Option<SessionId>), ErrorShape> {
-    let named = params.agent_id.as_deref().map(|id| known_agent(hub, id)).transpose()?;
+async fn resolve(
+    hub: &Hub,
+    agent: Option<&str>,
+    key: Option<&str>,
+    id: Option<SessionId>,
+) -> Result<(SessionKey, Option<SessionId>), ErrorShape> {
+    let named = agent.map(|id| known_agent(hub, id, AgentParams::METHOD)).transpose()?;
     let default = named.clone().unwrap_or_else(|| hub.agents().default_id().clone());
-    let key = params.session_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
-    if let Some(text) = key {
-        let key = SessionKey::parse(text, &default).map_err(|error| wrong(&format!("sessionKey: {error}")))?;
-        return match (&named, key.agent()) {
-            (Some(named), Some(owner)) if named != owner => {
-                Err(wrong(&format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
-            }
-            (None, Some(owner)) => known_agent(hub, owner.as_str()).map(|_| (key, None)),
-            _ => Ok((key, None)),
-        };
+    if let Some(text) = key.map(str::trim).filter(|key| !key.is_empty()) {
+        return keyed(hub, text, named.as_ref(), AgentParams::METHOD).map(|key| (key, None));
     }
-    match (named, &params.session_id) {
+    match (named, id) {
         (Some(agent), _) => Ok((agent.main_session(), None)),
         (None, Some(id)) => {
-            let known = hub.find_session(id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
-            Ok((known.unwrap_or_else(|| SessionKey::explicit(&default, id)), Some(id.clone())))
+            let known = hub.find_session(&id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+            Ok((known.unwrap_or_else(|| SessionKey::explicit(&default, &id)), Some(id)))
         }
         (None, None) => Ok((default.main_session(), None)),
     }
 }
 
-fn known_agent(hub: &Hub, raw: &str) -> Result<AgentId, ErrorShape> {
+/// The session key that a text means, for this agent if it names none. The key of another agent is refused.
+fn keyed(hub: &Hub, text: &str, named: Option<&AgentId>, method: &str) -> Result<SessionKey, ErrorShape> {
+    let key = SessionKey::parse(text, named.unwrap_or(hub.agents().default_id()))
+        .map_err(|error| wrong_in(method, &format!("sessionKey: {error}")))?;
+    match (named, key.agent()) {
+        (Some(named), Some(owner)) if named != owner => {
+            Err(wrong_in(method, &format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+        }
+        (None, Some(owner)) => known_agent(hub, owner.as_str(), method).map(|_| key),
+        _ => Ok(key),
+    }
+}
+
+fn known_agent(hub: &Hub, raw: &str, method: &str) -> Result<AgentId, ErrorShape> {
     let id = AgentId::normalize(raw);
     match hub.agents().get(&id) {
         Some(_) => Ok(id),
-        None => Err(wrong(&format!("unknown agent id \"{}\"", raw.trim()))),
+        None => Err(wrong_in(method, &format!("unknown agent id \"{}\"", raw.trim()))),
     }
 }
 
@@ -341,14 +443,10 @@ fn channel(hub: &Hub, raw: &str) -> Result<String, ErrorShape> {
 async fn post(
     hub: &Hub,
     key: &SessionKey,
-    params: &AgentParams,
-    channel: Option<String>,
+    wish: Wish,
+    is_best_effort: Option<bool>,
 ) -> Result<(Route, Option<Post>), ErrorShape> {
-    let to = params.reply_to.as_deref().or(params.to.as_deref());
-    let account = params.reply_account_id.as_deref().or(params.account_id.as_deref());
-    let route = Route::new(channel.as_deref(), to, account, params.thread_id.as_deref());
-    let wish = Wish { is_wanted: params.deliver == Some(true), route };
-    let is_best_effort = params.best_effort_deliver.unwrap_or(key.is_main() || key.kind() == "global");
+    let is_best_effort = is_best_effort.unwrap_or(key.is_main() || key.kind() == "global");
     let planned = hub.plan_post(key, &wish, is_best_effort).await.map_err(|why| wrong(&why))?;
     Ok(planned.map_or_else(Default::default, some))
 }
@@ -378,7 +476,11 @@ pub fn thinking(word: &str) -> Option<&'static str> {
 }
 
 fn wrong(why: &str) -> ErrorShape {
-    ErrorShape::invalid(format!("invalid agent params: {why}"))
+    wrong_in(AgentParams::METHOD, why)
+}
+
+fn wrong_in(method: &str, why: &str) -> ErrorShape {
+    ErrorShape::invalid(format!("invalid {method} params: {why}"))
 }
 
 /// A digest of what was asked: the same id with another digest is another request. What cannot be serialised has none:

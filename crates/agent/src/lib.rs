@@ -46,6 +46,7 @@ mod writer;
 pub use ambient::Ambient;
 pub use context::{
     background::CommandOrigin,
+    client_results,
     history::{ChannelLimits, HistoryLimits},
     notes::spelled_out,
     setting::{self, Setting},

@@ -15,6 +15,7 @@ use homard_model::{
     roster::Roster,
 };
 use homard_proto::{AgentId, SessionKey};
+use homard_store::RunOverrides;
 use homard_workspace::Starter;
 
 use crate::{
@@ -30,6 +31,8 @@ use crate::{
 
 /// The tools that change files. Where the agent's workspace can only be read, sandboxed runs do without, as in OpenClaw.
 const CHANGES_FILES: [&str; 3] = ["write", "edit", "apply_patch"];
+/// The tool that sends messages to people.
+const MESSAGE_TOOL: &str = "message";
 
 /// An agent: who answers, with which tools, where, and for how long. A run keeps the profile that it started with.
 #[derive(Clone)]
@@ -86,6 +89,8 @@ pub struct Profile {
     pub verbose: Option<&'static str>,
     /// Whether the reasoning is shown when a session says nothing.
     pub reasoning: Option<&'static str>,
+    /// The model of this run, as `provider/model`, whatever its session says.
+    pub run_model: Option<String>,
 }
 
 /// Finds the model that somebody chose for a session, by its name `provider/model`: nobody else answers then. An error
@@ -122,6 +127,7 @@ impl Profile {
             thinking: None,
             verbose: None,
             reasoning: None,
+            run_model: None,
         }
     }
 
@@ -220,6 +226,40 @@ impl Profile {
             )),
             false => Ok(()),
         }
+    }
+
+    /// The same agent with the settings that one run has instead of its own.
+    pub(crate) fn overridden(self: Arc<Self>, overrides: &RunOverrides) -> Arc<Self> {
+        if overrides.is_empty() {
+            return self;
+        }
+        let RunOverrides { model, prompt_mode, without_bootstrap_files, without_message_tool } = overrides;
+        let mut own = Self::clone(&self);
+        own.run_model.clone_from(model);
+        own.setting.mode = *prompt_mode;
+        own.setting.is_without_files = *without_bootstrap_files;
+        if *without_message_tool {
+            own.toolbox = own.toolbox.only(|name| name != MESSAGE_TOOL);
+        }
+        Arc::new(own)
+    }
+
+    /// The name of the model that a request asks for, checked: one that the agent does not offer is an error. Without a
+    /// provider it is one of the agent's own provider.
+    pub fn checked_model(&self, provider: Option<&str>, model: Option<&str>) -> Result<Option<String>, String> {
+        let given = |word: Option<&str>| word.map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned);
+        let name = match (given(provider), given(model)) {
+            (None, None) => return Ok(None),
+            (Some(provider), None) => {
+                return Err(format!("provider \"{provider}\" without a model; name the model, too"));
+            }
+            (Some(provider), Some(model)) if model.starts_with(&format!("{provider}/")) => model,
+            (Some(provider), Some(model)) => format!("{provider}/{model}"),
+            (None, Some(model)) => model,
+        };
+        let roster = (self.choose)(&name).map_err(|why| format!("model \"{name}\" cannot be used: {why}"))?;
+        let spec = roster.first().spec();
+        Ok(Some(format!("{}/{}", spec.provider, spec.model)))
     }
 
     /// Where its files are: its workspace, or where its tools work if it has none.

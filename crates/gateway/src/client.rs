@@ -37,6 +37,8 @@ pub(crate) struct Client {
     pub(crate) scopes: Scopes,
     /// Whether it knows the secret; otherwise it has a token of its device.
     has_secret: bool,
+    /// Whether it is on this machine, with nobody in between.
+    pub(crate) is_direct: bool,
     /// Whether it wants to be told of tools.
     pub(crate) tool_events: bool,
     /// Whether it is lost if it hears that its message was accepted and what came of it in one breath.
@@ -76,6 +78,7 @@ impl Client {
             generation: session.generation,
             scopes: session.scopes,
             has_secret: session.has_secret,
+            is_direct: session.is_direct,
             tool_events: session.tool_events,
             needs_pause: session.generation == Generation::Three || session.params.client.id == TUI,
             outbox,

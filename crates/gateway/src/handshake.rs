@@ -47,6 +47,8 @@ pub(crate) struct Session {
     pub(crate) params: ConnectParams,
     /// Whether it knows the secret; otherwise it has a token of its device.
     pub(crate) has_secret: bool,
+    /// Whether it is on this machine, with nobody in between.
+    pub(crate) is_direct: bool,
     /// The protocol that was agreed on.
     pub(crate) generation: Generation,
     /// What it may do.
@@ -110,7 +112,7 @@ pub(crate) fn judge(
         Proof::Other(grant) => (false, asked.within(&grant)),
     };
     let tool_events = params.caps.iter().flatten().any(|cap| cap == "tool-events");
-    Ok(Session { params, has_secret, generation, scopes, tool_events })
+    Ok(Session { params, has_secret, is_direct: facts.is_direct, generation, scopes, tool_events })
 }
 
 /// What a device from elsewhere is told that nobody has approved yet.

@@ -19,6 +19,7 @@ pub(crate) mod secrets;
 pub(crate) mod servers;
 pub(crate) mod skills;
 pub(crate) mod tools;
+pub(crate) mod workplace;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -191,6 +192,7 @@ fn rules(config: &Config, office: &Office) -> Rules {
         history: history.collect(),
         hooks: office.guests.hooks(),
         audit: office.audit.clone(),
+        working_dirs: office.working_dirs(config),
         ..Rules::default()
     }
 }

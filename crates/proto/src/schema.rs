@@ -54,6 +54,44 @@ pub struct Schema {
     any_of: Vec<Self>,
 }
 
+impl Schema {
+    /// The members that it knows of an object.
+    pub fn property_names(&self) -> impl Iterator<Item = &str> {
+        self.properties.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether it refuses other members.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// A value that fits it: of an object, the members that must be there and `more`.
+    #[cfg(test)]
+    pub(crate) fn example(&self, more: Option<&str>) -> Value {
+        if let Some(constant) = &self.constant {
+            return constant.clone();
+        }
+        if let Some(allowed) = &self.allowed {
+            return allowed.first().cloned().unwrap_or_default();
+        }
+        if let Some(first) = self.any_of.first() {
+            return first.example(None);
+        }
+        match self.types.first() {
+            Some(Type::Object) => {
+                let is_given = |name: &str| self.required.iter().any(|one| one == name) || more == Some(name);
+                let members = self.properties.iter().filter(|(name, _)| is_given(name));
+                Value::Object(members.map(|(name, schema)| (name.clone(), schema.example(None))).collect())
+            }
+            Some(Type::Array) => Value::Array(self.items.iter().map(|items| items.example(None)).collect()),
+            Some(Type::Number | Type::Integer) => self.range.0.map_or(1, |least| least.max(1.0) as u64).into(),
+            Some(Type::Boolean) => true.into(),
+            Some(Type::Null) => Value::Null,
+            Some(Type::String) | None => "a1b2c3d4".into(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     Object,

@@ -23,8 +23,8 @@ use homard_proto::{CallId, RunId, SessionId, SessionKey, message::ToolResult, se
 pub use memory::MemoryStore;
 pub use outbox::{Delivery, DeliveryRow, DeliveryState, Post, Target};
 pub use record::{
-    AbortReason, Accept, Authority, Ended, Failure, FailureKind, Hold, Input, OnRestart, Options, Origin, Outcome, Rec,
-    RunRow, RunState, Sender, Start, ToolClass, Verdict,
+    AbortReason, Accept, Authority, Ended, Failure, FailureKind, Hold, Input, OnRestart, Options, Origin, Outcome,
+    PromptMode, Rec, RunOverrides, RunRow, RunState, Sender, Start, ToolClass, Verdict,
 };
 pub use timeline::{Step, Steps, What};
 

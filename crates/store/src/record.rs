@@ -178,6 +178,52 @@ pub struct Options {
     /// How much of its principal's authority it has.
     #[serde(skip_serializing_if = "Authority::is_full")]
     pub authority: Authority,
+    /// Settings of this run only. A restart resumes the run with the same ones.
+    #[serde(skip_serializing_if = "RunOverrides::is_empty")]
+    pub overrides: RunOverrides,
+    /// Messages that a new session begins with, before its own, as a transcript has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<serde_json::Value>,
+    /// Whether its session is deleted when it ends.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_ephemeral: bool,
+}
+
+/// Settings that one run has instead of those of its agent and its session.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunOverrides {
+    /// The only model that is asked, as `provider/model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How much of the system prompt the model gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_mode: Option<PromptMode>,
+    /// Whether the files of the workspace are left out of the system prompt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_bootstrap_files: bool,
+    /// Whether the run does not have the tool `message`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_message_tool: bool,
+}
+
+impl RunOverrides {
+    /// Whether nothing is overridden.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How much of the system prompt a model gets; a later one has all sections of an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromptMode {
+    /// The identity line.
+    None,
+    /// The sections that a sub-agent needs.
+    Minimal,
+    /// Every section.
+    Full,
 }
 
 /// How much of its principal's authority a run has. A run, the runs that it starts and the messages that it sends have

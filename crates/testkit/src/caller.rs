@@ -136,7 +136,7 @@ impl Caller {
             Deed::Phone(phone) => self.phone(*phone).await,
             Deed::Wait { generation, params } => self.wait(generation, params).await,
             Deed::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
-                Ok(AbortParams { session_key, run_id }) => {
+                Ok(AbortParams { session_key, agent_id: _, run_id }) => {
                     if let Some(key) = self.key(&session_key) {
                         self.abort(Some(&key), run_id).await;
                     }
@@ -278,7 +278,7 @@ impl Caller {
 
     async fn reset(&self, key: &str) {
         let Some(key) = self.key(key) else { return };
-        match self.hub.reset(&key).await {
+        match self.hub.reset(&key, "reset").await {
             Ok(record) => self.both(&format!("has {}", record.session_id)),
             Err(error) => self.both(&format!("error {error}")),
         }
@@ -395,6 +395,7 @@ fn refusal(error: &SubmitError) -> String {
     let kind = match error {
         SubmitError::Conflict(_) => "conflict",
         SubmitError::Blocked => "blocked",
+        SubmitError::SessionChanged => "session changed",
         SubmitError::Overloaded => "overloaded",
         SubmitError::Store(_) => "store",
         SubmitError::Stopping => "stopping",

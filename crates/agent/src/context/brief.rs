@@ -5,15 +5,15 @@ use std::sync::Arc;
 use homard_hooks::{BootstrapFile, Hooks, Signal};
 use homard_model::{Level, Spec, ToolSpec};
 use homard_proto::{Route, SessionId, SessionKey, session::Record};
-use homard_store::timeline::Shortened;
+use homard_store::{PromptMode, timeline::Shortened};
 use homard_workspace::{Audience, Body, Identity, LoadRule, Page, Reader, page_of};
 use serde_json::json;
 
 use super::{
     prompt::{self, Prompt},
     report::{About, Report, Source},
-    scene::{self, Mode, Runtime, Scene, Stable, Turn, Wording},
-    setting::{Kit, Style},
+    scene::{self, Runtime, Scene, Stable, Turn, Wording},
+    setting::{Kit, Setting, Style},
     shortening,
 };
 use crate::{
@@ -46,7 +46,7 @@ pub(crate) async fn gather(
     let is_open = profile.opens_workspace((origin, key));
     let kit = if is_open { setting.shelf.kit() } else { Arc::default() };
     let Some(workspace) = setting.workspace.clone() else { return Found { kit, ..Found::default() } };
-    let (reader, limits) = (setting.reader.clone(), setting.limits);
+    let (reader, limits, is_without) = (setting.reader.clone(), setting.limits, setting.is_without_files);
     let audience = match is_open {
         false => Audience::NonOwner,
         true if key.is_subagent() => Audience::Subagent,
@@ -55,7 +55,7 @@ pub(crate) async fn gather(
     let own = profile.clone();
     let reading = tokio::task::spawn_blocking(move || {
         own.make_workspace()?;
-        Ok(reader.pages(&workspace, audience, &limits))
+        Ok(if is_without { Vec::new() } else { reader.pages(&workspace, audience, &limits) })
     });
     let pages = match reading.await {
         Ok(Ok(pages)) => pages,
@@ -188,7 +188,7 @@ impl Brief {
 
     /// What a model is told of the tools.
     pub(crate) fn told(&self, spec: &Spec, toolbox: &Toolbox) -> Arc<[ToolSpec]> {
-        match choose(self.profile.setting.style, &self.key, spec).1 {
+        match choose(&self.profile.setting, &self.key, spec).1 {
             Wording::Rich => toolbox.specs(),
             Wording::Lean => toolbox.brief_specs(),
         }
@@ -248,7 +248,7 @@ impl Brief {
             (either(&own.name, &read.name), either(&own.emoji, &read.emoji), either(&own.theme, &read.theme));
         let zone = setting.zone.as_ref().and_then(|zone| zone.iana_name());
         let machine = &setting.machine;
-        let (mode, wording) = choose(setting.style, key, spec);
+        let (mode, wording) = choose(setting, key, spec);
         then(&Scene {
             mode,
             wording,
@@ -306,10 +306,10 @@ impl Brief {
 }
 
 /// How much a model is told, and in how many words.
-fn choose(style: Style, key: &SessionKey, spec: &Spec) -> (Mode, Wording) {
-    let mode = match style {
-        Style::Bare => Mode::None,
-        Style::Auto | Style::Rich | Style::Lean => Mode::of(key),
+fn choose(setting: &Setting, key: &SessionKey, spec: &Spec) -> (PromptMode, Wording) {
+    let usual = match setting.style {
+        Style::Bare => PromptMode::None,
+        Style::Auto | Style::Rich | Style::Lean => scene::mode_of(key),
     };
-    (mode, shortening::wording(style, spec))
+    (setting.mode.unwrap_or(usual), shortening::wording(setting.style, spec))
 }

@@ -1,12 +1,14 @@
 //! What a model is told: the system prompt before the conversation, and the conversation as it reads it.
 //!
 //! `setting` says what an agent's prompts are made from, `brief` gathers it when a run begins, `scene` and `prompt` write
-//! it; `history`, `zone` and `notes` are what is done to the conversation; `budget` says whether all of it fits.
+//! it; `history`, `zone` and `notes` are what is done to the conversation, `client_results` puts results of
+//! the sender's own tools at their calls; `budget` says whether all of it fits.
 
 pub(crate) mod background;
 pub(crate) mod brief;
 pub(crate) mod bring;
 pub(crate) mod budget;
+pub mod client_results;
 pub(crate) mod history;
 pub(crate) mod lean;
 pub(crate) mod notes;
@@ -32,7 +34,7 @@ pub(crate) fn conversation(
     policy: &Policy,
     (profile, rules, key): (&Profile, &Rules, &SessionKey),
 ) -> Vec<Arc<Message>> {
-    let mut messages = history.to_vec();
+    let mut messages = client_results::placed(history.to_vec());
     if let Some(zone) = &profile.setting.zone {
         messages = zone::with_times(messages, zone);
     }

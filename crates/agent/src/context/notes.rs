@@ -22,7 +22,7 @@ const TEXT: &str = "text";
 const AUTHORITY: &str = "authority";
 
 /// The member of a message that holds what its run is told.
-const NOTES: &str = "notes";
+pub(super) const NOTES: &str = "notes";
 
 /// How many events wait at most; the oldest go first.
 const MOST: usize = 20;

@@ -8,13 +8,14 @@ use std::path::Path;
 
 use homard_model::ToolSpec;
 use homard_proto::SessionKey;
+use homard_store::PromptMode;
 use homard_workspace::Page;
 
 /// All that a prompt is made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scene<'a> {
     /// How much is told.
-    pub(crate) mode: Mode,
+    pub(crate) mode: PromptMode,
     /// In how many words.
     pub(crate) wording: Wording,
     /// What stays.
@@ -23,22 +24,9 @@ pub(crate) struct Scene<'a> {
     pub(crate) turn: Turn<'a>,
 }
 
-/// How much a model is told; a later one tells everything that an earlier one does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mode {
-    /// Who it is.
-    None,
-    /// What a sub-agent needs.
-    Minimal,
-    /// Everything.
-    Full,
-}
-
-impl Mode {
-    /// How much is told in a session.
-    pub(crate) fn of(key: &SessionKey) -> Self {
-        if key.is_subagent() { Self::Minimal } else { Self::Full }
-    }
+/// How much is told in a session, unless a run says otherwise.
+pub(crate) fn mode_of(key: &SessionKey) -> PromptMode {
+    if key.is_subagent() { PromptMode::Minimal } else { PromptMode::Full }
 }
 
 /// In how many words a model is told.
@@ -201,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_sub_agent_is_told_less() {
-        let mode = |key| Mode::of(&SessionKey::parse(key, &AgentId::main()).unwrap());
-        assert_eq!(mode("agent:main:subagent:u1"), Mode::Minimal);
-        assert_eq!(mode("agent:main:main"), Mode::Full);
-        assert_eq!(mode("agent:main:telegram:group:subagent"), Mode::Full);
+        let mode = |key| mode_of(&SessionKey::parse(key, &AgentId::main()).unwrap());
+        assert_eq!(mode("agent:main:subagent:u1"), PromptMode::Minimal);
+        assert_eq!(mode("agent:main:main"), PromptMode::Full);
+        assert_eq!(mode("agent:main:telegram:group:subagent"), PromptMode::Full);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use homard_skills::{Book, Invocation, SlashCommand};
+use homard_store::PromptMode;
 use homard_workspace::{Limits, Reader};
 use jiff::tz::TimeZone;
 
@@ -34,6 +35,10 @@ pub struct Setting {
     pub heartbeat: Option<String>,
     /// Where the agent runs.
     pub machine: Machine,
+    /// How much of the prompt a model gets; `None` for as much as its session needs.
+    pub mode: Option<PromptMode>,
+    /// Whether the files of the workspace are left out.
+    pub is_without_files: bool,
     /// Pictures that a message names are shown to models that see; where they may lie.
     pub pictures: Option<Pictures>,
 }

@@ -326,7 +326,7 @@ impl Hub {
             // A held one is on disk.
             Ok(_) | Err(SubmitError::Held(_)) => Ok(()),
             // It does not become true by being said again.
-            Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked)) => {
+            Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked | SubmitError::SessionChanged)) => {
                 tracing::warn!(%parent, %child, %error, "a report was not taken in");
                 Ok(())
             }

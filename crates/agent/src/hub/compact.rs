@@ -43,6 +43,7 @@ impl Hub {
             Err(
                 error @ (SubmitError::Conflict(_)
                 | SubmitError::Blocked
+                | SubmitError::SessionChanged
                 | SubmitError::Overloaded
                 | SubmitError::Held(_)),
             ) => return Err(ChangeError::Refused(error.to_string())),

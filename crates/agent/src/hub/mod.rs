@@ -62,7 +62,7 @@ pub(crate) use shared::Shared;
 pub use trace::Life;
 pub use waits::Waiting;
 pub(crate) use words::Admission;
-pub use words::{Accepted, Disposition, HTTP, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited};
+pub use words::{Accepted, Disposition, HTTP, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited, WorkingDirs};
 pub use work::{Pace, Work};
 
 /// How many runs are alive at most, at work and waiting.
@@ -211,6 +211,7 @@ impl Hub {
                 Err(SubmitError::Conflict(run))
             }
             Admission::Blocked => Err(SubmitError::Blocked),
+            Admission::SessionChanged => Err(SubmitError::SessionChanged),
             Admission::Overloaded => Err(SubmitError::Overloaded),
             Admission::Failed(error) => {
                 // It may wait behind a busy run to be forgotten; a retry shall not get this old answer until then.
@@ -324,8 +325,9 @@ impl Hub {
     /// Gives a session a new transcript, and makes the session if there is none. What was set in it stays.
     ///
     /// A run at work ends in the old transcript; messages that wait run in the new one.
-    pub async fn reset(&self, key: &SessionKey) -> Result<session::Record, ChangeError> {
-        self.change(key, Chore::Reset).await
+    /// Hooks are told why: `new` or `reset`.
+    pub async fn reset(&self, key: &SessionKey, reason: &'static str) -> Result<session::Record, ChangeError> {
+        self.change(key, |tell| Chore::Reset(reason, tell)).await
     }
 
     /// Deletes a session once its runs are stopped; returns what there was, if anything. Its transcript is put aside.

@@ -119,7 +119,12 @@ impl Hub {
                     let held_at = found.row.hold.map_or(found.row.accepted_at, |hold| hold.held_at);
                     held.push(Held { run: found.row.run.clone(), held_at });
                 }
-                Plan::End(outcome, answers) => records.extend(self.ending(&found, outcome, &answers)),
+                Plan::End(outcome, answers) => {
+                    records.extend(self.ending(&found, outcome, &answers));
+                    if let Some(session) = found.row.session.clone().filter(|_| found.accept.options.is_ephemeral) {
+                        records.push(Rec::Delete { key: found.row.key.clone(), expect: session });
+                    }
+                }
             }
         }
         // The ends first: a run that goes on reads the transcript behind them.
@@ -140,7 +145,7 @@ impl Hub {
     pub(super) fn line_of(&self, found: &Unfinished) -> Option<Arc<Line>> {
         let inbound = Inbound::from(found.accept.clone());
         let key = &found.row.key;
-        let profile = self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref());
+        let profile = self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref()).overridden(&inbound.overrides);
         let style = Style::of(&profile, (&Origin::of(&inbound), &found.row.key));
         self.0.line(&inbound, style)
     }

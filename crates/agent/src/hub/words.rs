@@ -1,6 +1,12 @@
 //! What goes in and out of the front door.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use homard_audit::Audit;
 use homard_hooks::Hooks;
@@ -10,7 +16,9 @@ use homard_proto::{
     method::{Params, agent::AgentParams, chat::SendParams},
 };
 use homard_reply::blocks;
-use homard_store::{Accept, Authority, Error as StoreError, OnRestart, Options, Origin, Post, RunRow, Sender};
+use homard_store::{
+    Accept, Authority, Error as StoreError, OnRestart, Options, Origin, Post, RunOverrides, RunRow, Sender,
+};
 
 use crate::{
     command::{self, Command, Inline, OWNER, Parsed, Triggers, queue::Overrides},
@@ -82,6 +90,15 @@ pub struct Inbound {
     pub cwd: Option<PathBuf>,
     /// How much of its principal's authority its run has.
     pub authority: Authority,
+    /// Settings of its run only.
+    pub overrides: RunOverrides,
+    /// The session id that the sender expects its session to have; with another one the message is refused. It is not
+    /// stored: it counts when the message is accepted.
+    pub expected_session: Option<SessionId>,
+    /// Messages that its session begins with, if it is new: a conversation that the sender tells of.
+    pub history: Vec<Message>,
+    /// Whether its session is deleted when its run ends: nobody could come back to it.
+    pub is_ephemeral: bool,
 }
 
 /// The method of a message that came as an HTTP request.
@@ -154,6 +171,10 @@ impl Inbound {
             words: None,
             cwd: None,
             authority: Authority::Full,
+            overrides: RunOverrides::default(),
+            expected_session: None,
+            history: Vec::new(),
+            is_ephemeral: false,
         }
     }
 }
@@ -177,6 +198,48 @@ pub struct Rules {
     pub audit: Audit,
     /// What models may take.
     pub limits: Limits,
+    /// Which working directories a request may name.
+    pub working_dirs: WorkingDirs,
+}
+
+/// Which working directories a request may name; without a check, none.
+#[derive(Clone, Default)]
+pub struct WorkingDirs(Option<Arc<CheckDir>>);
+
+/// Checks a directory that a request names: its real path, or why the run may not work there. Blocks.
+type CheckDir = dyn Fn(&Path) -> Result<PathBuf, String> + Send + Sync;
+
+impl WorkingDirs {
+    /// Those that pass a check.
+    pub fn new(check: impl Fn(&Path) -> Result<PathBuf, String> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(check)))
+    }
+
+    /// The real path of a directory that a request names, or why its run may not work there.
+    pub(crate) async fn check(&self, directory: PathBuf) -> Result<PathBuf, String> {
+        let Some(check) = self.0.clone() else {
+            return Err("requests cannot choose a working directory here".to_owned());
+        };
+        let checked = tokio::task::spawn_blocking(move || check(&directory)).await;
+        checked.map_err(|error| format!("the directory could not be checked: {error}"))?
+    }
+}
+
+impl fmt::Debug for WorkingDirs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WorkingDirs").field(&self.0.is_some()).finish()
+    }
+}
+
+/// Two are equal if they have the same check.
+impl PartialEq for WorkingDirs {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
 }
 
 impl Rules {
@@ -248,6 +311,11 @@ pub enum SubmitError {
     /// The session does not take messages.
     #[error("send blocked by session policy")]
     Blocked,
+    /// The session does not have the session id that the sender expects.
+    #[error(
+        "the session has another session id than the one that was named; read its history, and send the message again"
+    )]
+    SessionChanged,
     /// Too much waits; nothing was taken in.
     #[error("overloaded: too many messages wait; send it again in a while")]
     Overloaded,
@@ -275,6 +343,8 @@ pub(crate) enum Admission {
     Conflict,
     /// The session does not take messages.
     Blocked,
+    /// The session has another session id than the sender expects.
+    SessionChanged,
     /// There is no room for it.
     Overloaded,
     /// It is not on disk.
@@ -378,6 +448,10 @@ impl From<Accept> for Inbound {
             words: None,
             cwd: accept.options.cwd,
             authority: accept.options.authority,
+            overrides: accept.options.overrides,
+            expected_session: None,
+            history: accept.options.history.into_iter().filter_map(|told| serde_json::from_value(told).ok()).collect(),
+            is_ephemeral: accept.options.is_ephemeral,
         }
     }
 }

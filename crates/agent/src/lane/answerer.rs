@@ -84,9 +84,12 @@ pub(super) fn choose(
     Answerer { failover: Failover::begin(roster, terms, at), deadline, trouble }
 }
 
-/// The name of the model that answers in a session, as `provider/model`.
+/// The name of the model that answers in a session, as `provider/model`: the run's own, or the session's, or the agent's.
 pub(crate) fn name(profile: &Profile, record: &Record) -> String {
     let text = |name: &str| record.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if let Some(name) = &profile.run_model {
+        return name.clone();
+    }
     let spec = profile.spec();
     let provider = text(PROVIDER).filter(|_| text(MODEL).is_some()).unwrap_or(&spec.provider);
     format!("{provider}/{}", text(MODEL).unwrap_or(&spec.model))
@@ -108,10 +111,11 @@ fn chosen(profile: &Profile, record: &Record) -> Option<Result<Roster, Error>> {
         return None;
     }
     let no_such = |why| {
-        Error::new(
-            ErrorKind::Rejected,
-            format!("{name} was chosen for this session, but {why}; choose another with /model"),
-        )
+        let text = match profile.run_model {
+            Some(_) => format!("{name} was chosen for this run, but {why}; send the message again with another model"),
+            None => format!("{name} was chosen for this session, but {why}; choose another with /model"),
+        };
+        Error::new(ErrorKind::Rejected, text)
     };
     Some((profile.choose)(&name).map_err(no_such))
 }

@@ -112,7 +112,8 @@ impl Lane {
         }
         let inherited = session.inherited.take();
         let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
-        header.parent_session = inherited.as_ref().map(|inherited| format!("{}.jsonl", inherited.from));
+        header.parent_session =
+            inherited.as_ref().and_then(|told| told.from.as_ref()).map(|from| format!("{from}.jsonl"));
         let run = queued.inbound.run.clone();
         let start = Start { run: run.clone(), key: self.key.clone(), header, at };
         queued.session = Some(id.clone());

@@ -92,8 +92,8 @@ type Tell<T> = oneshot::Sender<Result<T, ChangeError>>;
 pub(crate) enum Chore {
     /// The record changes.
     Patch(Patch, Tell<Record>),
-    /// The session gets a new transcript.
-    Reset(Tell<Record>),
+    /// The session gets a new transcript; hooks are told why.
+    Reset(&'static str, Tell<Record>),
     /// The session's next run is told of something that happened.
     Event((String, Authority), Tell<()>),
     /// The session's background commands change; tells whether they did.
@@ -126,8 +126,8 @@ impl Lane {
                 let changed = self.patch(&patch).await;
                 tell.send(changed).ok();
             }
-            Chore::Reset(tell) => {
-                let changed = self.reset().await;
+            Chore::Reset(reason, tell) => {
+                let changed = self.reset(reason).await;
                 tell.send(changed).ok();
             }
             Chore::Event((text, by), tell) => {
@@ -173,12 +173,12 @@ impl Lane {
     }
 
     /// Gives the session a new transcript.
-    async fn reset(&mut self) -> Result<Record, ChangeError> {
-        self.before_reset("reset", None).await;
+    async fn reset(&mut self, reason: &'static str) -> Result<Record, ChangeError> {
+        self.before_reset(reason, None).await;
         let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.session_id());
         let left = self.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
         let record = self.rewrite(|record| Ok(renewed(record, id, at))).await?;
-        self.tell_news(&News { before: left, reason: "reset" }, Some(&record.session_id));
+        self.tell_news(&News { before: left, reason }, Some(&record.session_id));
         Ok(record)
     }
 

@@ -47,7 +47,7 @@ use crate::{
     post::line::Line,
     profile::Profile,
     run::{self, Driven, Flag, Handed, RunError},
-    tape::Tape,
+    tape::{State, Tape},
     tool::Origin,
     writer::{Then, Writer},
 };
@@ -382,12 +382,19 @@ impl Lane {
         };
         self.inbox.withdraw_offers();
         self.offers.store(false, Ordering::Release);
+        let ephemeral = queued.inbound.is_ephemeral.then(|| queued.tape.clone());
         self.end(queued, &profile, ended).await;
+        if ephemeral.is_some_and(|tape| matches!(tape.state(), State::Ended(_))) {
+            // Nobody waits for it.
+            let (tell, _) = oneshot::channel();
+            self.deletions.push(Deletion { expected: None, tell });
+        }
     }
 
-    /// The agent of this session, in the working directory that the message asks for.
+    /// The agent of this session, with the working directory and the settings that the message asks for.
     fn profile_for(&self, inbound: &Inbound) -> Arc<Profile> {
-        self.hub.setup.agents().of(self.key.agent()).in_session(&self.key, inbound.cwd.as_ref())
+        let profile = self.hub.setup.agents().of(self.key.agent());
+        profile.in_session(&self.key, inbound.cwd.as_ref()).overridden(&inbound.overrides)
     }
 
     /// Ends a run that was stopped before it began; says whether it was one.

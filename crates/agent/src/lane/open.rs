@@ -1,10 +1,21 @@
 //! What a lane knows of its session while it lives, and how a message is taken into it.
 
-use homard_proto::{SessionId, SessionKey, message::Message, session, transcript::Entry};
+use std::sync::Arc;
+
+use homard_proto::{
+    SessionId, SessionKey,
+    message::Message,
+    session,
+    transcript::{Entry, Kind},
+};
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow, branch};
+
+use serde_json::json;
 
 use super::{Lane, Queued, chores::renewed, hooks::News, prelude, slots::Class};
 use crate::{
+    Ambient,
+    ambient::iso,
     command::Command,
     context::{
         background::{self, CommandOrigin},
@@ -35,9 +46,10 @@ pub(super) struct OpenSession {
     pub(super) news: Option<News>,
 }
 
-/// A parent's conversation.
+/// A conversation that a new session begins with.
 pub(super) struct Inherited {
-    pub(super) from: SessionId,
+    /// Whose, if it is that of a session.
+    pub(super) from: Option<SessionId>,
     pub(super) entries: Vec<Entry>,
 }
 
@@ -113,6 +125,15 @@ impl Lane {
         if let Err(error) = self.open().await {
             return Some(Admission::Failed(error));
         }
+        if let Some(expected) = &inbound.expected_session
+            && self.session.as_ref().is_none_or(|session| session.record.session_id != *expected)
+        {
+            // A request that was accepted before is the same one, whatever became of its session since.
+            return Some(match self.known_before(inbound).await {
+                Some(known) => known,
+                None => Admission::SessionChanged,
+            });
+        }
         let session = self.session.as_ref()?;
         if session.is_closed() {
             return Some(Admission::Blocked);
@@ -126,6 +147,11 @@ impl Lane {
         if inbound.command.is_none() && (is_idle || !(is_stale || inbound.has_settings())) {
             return None;
         }
+        self.known_before(inbound).await
+    }
+
+    /// The admission of a message whose run id the store knows.
+    async fn known_before(&self, inbound: &Inbound) -> Option<Admission> {
         match self.hub.store.run(&inbound.run).await {
             Ok(Some(row)) if inbound.is_same_request(&row) => Some(Admission::Duplicate(Box::new(row))),
             Ok(Some(_)) => Some(Admission::Conflict),
@@ -147,6 +173,9 @@ impl Lane {
     /// A thread in which nothing was said yet begins with what was said in the session that it belongs to.
     async fn inherit(&mut self, queued: &Queued) -> Result<(), StoreError> {
         let is_begun = |session: &OpenSession| !session.history.is_empty();
+        if let Some(session) = self.session.as_mut().filter(|session| !is_begun(session) && !queued.is_resumed) {
+            session.begin_with(&queued.inbound.history, (&self.hub.ambient, self.hub.ambient.now_ms()));
+        }
         let Some(parent) = self.key.thread_parent() else { return Ok(()) };
         if queued.is_resumed || queued.inbound.command.is_some() || self.session.as_ref().is_none_or(is_begun) {
             return Ok(());
@@ -155,7 +184,7 @@ impl Lane {
             let entries: Vec<_> = branch::path(&parent.entries).into_iter().cloned().collect();
             session.history = Conversation::read(&entries);
             session.is_marked = entries.iter().any(prelude::is_mark);
-            session.inherited = Some(Inherited { from: parent.record.session_id, entries });
+            session.inherited = Some(Inherited { from: Some(parent.record.session_id), entries });
         }
         Ok(())
     }
@@ -234,6 +263,9 @@ fn options(inbound: &Inbound) -> Options {
         sender: inbound.sender.clone(),
         cwd: inbound.cwd.clone(),
         authority: inbound.authority,
+        overrides: inbound.overrides.clone(),
+        history: inbound.history.iter().map(|told| json!(told)).collect(),
+        is_ephemeral: inbound.is_ephemeral,
     }
 }
 
@@ -262,6 +294,23 @@ impl OpenSession {
             inherited: None,
             margin,
             news: None,
+        }
+    }
+
+    /// Begins with a conversation that the sender of its first message tells of.
+    fn begin_with(&mut self, history: &[Message], (ambient, at): (&Ambient, u64)) {
+        let entry = |told: &Message| Entry {
+            kind: Kind::message(told.clone()),
+            id: ambient.entry_id(),
+            parent_id: None,
+            timestamp: iso(at),
+        };
+        let entries: Vec<_> = history.iter().map(entry).collect();
+        for (entry, told) in entries.iter().zip(history) {
+            self.history.push(entry.id.clone(), Arc::new(told.clone()));
+        }
+        if !entries.is_empty() {
+            self.inherited = Some(Inherited { from: None, entries });
         }
     }
 

@@ -1,19 +1,19 @@
 //! Tools that the sender of a message has itself: the model is told of them, and a call of one is handed over.
 //!
-//! Every call in a transcript has a result, so one that is handed over has one too. It says so; what came of the call is
-//! in the sender's next message.
+//! Every call in a transcript has a result, so one that is handed over has one too, which says so. What came of the call
+//! arrives with the sender's next message: see [`client_results`].
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use homard_proto::message::{Assistant, ToolCall};
 use homard_store::ToolClass;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox};
-
-/// What a model reads in place of the result of a call that was handed over.
-const HANDED: &str = "The call was handed to the client, which makes it. Its result comes with the next message.";
+use crate::{
+    context::client_results,
+    tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
+};
 
 struct ClientTool(ToolSpec);
 
@@ -28,7 +28,8 @@ impl Tool for ClientTool {
     }
 
     async fn call(&self, _: ToolCx, _: Value) -> ToolResult {
-        ToolResult::text(HANDED).with_details(json!({"status": "pending", "tool": self.0.name}))
+        let (text, details) = client_results::pending(&self.0.name);
+        ToolResult::text(text).with_details(details)
     }
 }
 

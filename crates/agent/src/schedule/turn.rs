@@ -116,6 +116,7 @@ pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<Came> {
         Err(
             error @ (SubmitError::Conflict(_)
             | SubmitError::Blocked
+            | SubmitError::SessionChanged
             | SubmitError::Overloaded
             | SubmitError::Store(_)
             | SubmitError::Held(_)),

@@ -103,9 +103,9 @@ pub(crate) async fn proposals(call: Call) -> Result<Answer, ErrorShape> {
 
 /// Memories of other programs that could be taken over: `homard import` does that.
 pub(crate) async fn memories(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: OfAgentParams = call.params()?;
+    let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
-    let profile = profile(&agents, params.agent_id.as_deref(), "migrations.memory.plan")?;
+    let profile = profile(&agents, agent_id.as_deref(), "migrations.memory.plan")?;
     Ok(json!({"agentId": profile.id, "workspace": profile.workdir, "providers": []}).into())
 }
 

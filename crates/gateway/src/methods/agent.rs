@@ -14,7 +14,10 @@ use homard_proto::{
 use tokio::time::Instant;
 
 use super::{submit::submit, unavailable};
-use crate::router::{Answer, Call};
+use crate::{
+    router::{Answer, Call},
+    scope::{self, Scope},
+};
 
 /// How long `agent.wait` waits when it is not told.
 const PATIENCE_MS: u64 = 30_000;
@@ -24,6 +27,7 @@ const MAX_PATIENCE_MS: u64 = 2_147_483_647;
 /// Starts a run, or finds the one that the same request started.
 pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: AgentParams = call.params()?;
+    check_overrides(&call, &params)?;
     let inbound = intake::agent(&call.server.hub, OWNER, params).await?;
     let (accepted, hold) = submit(&call, inbound).await?;
     let generation = call.client.generation;
@@ -36,6 +40,21 @@ pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
         (Disposition::New(tape) | Disposition::InFlight(tape), Generation::Three) => Answer::Twice(payload, tape, hold),
         (Disposition::InFlight(_), Generation::Four) | (Disposition::Finished(_), _) => Answer::Once(payload, error),
     })
+}
+
+/// A model is chosen with the scope of `/model`, and a directory of this machine by its owner, from this machine.
+fn check_overrides(call: &Call, params: &AgentParams) -> Result<(), ErrorShape> {
+    let client = &call.client;
+    let is_chosen = params.model.is_some() || params.provider.is_some() || params.cwd.is_some();
+    if is_chosen && !client.scopes.allow(Scope::Admin) {
+        return Err(scope::missing(client.generation, Scope::Admin));
+    }
+    if params.cwd.is_some() && !client.is_direct {
+        let why =
+            "invalid agent params: cwd is only accepted from the gateway's own machine, without a proxy in between";
+        return Err(ErrorShape::invalid(why));
+    }
+    Ok(())
 }
 
 /// Waits for the end of a run.

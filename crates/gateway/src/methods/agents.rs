@@ -53,9 +53,9 @@ fn row(profile: &Profile, generation: Generation) -> Value {
 
 /// How one agent presents itself. One that nobody knows looks like one without a name.
 pub(crate) async fn identity(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: IdentityParams = call.params()?;
+    let IdentityParams { agent_id, session_key } = call.params()?;
     let agents = call.server.hub.agents();
-    let id = meant(&params, agents.default_id())?;
+    let id = meant(agent_id.as_ref(), session_key.as_ref(), agents.default_id())?;
     Ok(presented(&agents, &id).into())
 }
 
@@ -77,10 +77,10 @@ pub(crate) fn presented(agents: &Agents, id: &AgentId) -> Value {
 }
 
 /// The agent that a request means: by name, by its session, or the default one.
-fn meant(params: &IdentityParams, default: &AgentId) -> Result<AgentId, ErrorShape> {
+fn meant(agent: Option<&String>, key: Option<&String>, default: &AgentId) -> Result<AgentId, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid agent.identity.get params: {why}"));
-    let named = said(params.agent_id.as_ref()).map(AgentId::normalize);
-    let key = said(params.session_key.as_ref()).map(|key| SessionKey::parse(key, named.as_ref().unwrap_or(default)));
+    let named = said(agent).map(AgentId::normalize);
+    let key = said(key).map(|key| SessionKey::parse(key, named.as_ref().unwrap_or(default)));
     let key = key.transpose().map_err(|error| wrong(format!("sessionKey: {error}")))?;
     let owner = key.as_ref().and_then(SessionKey::agent);
     match (named, owner) {

@@ -1,15 +1,20 @@
 //! `commands.list`: what can be written in a chat besides messages.
 
 use homard_agent::{Hub, command::Listed};
-use homard_proto::{ErrorShape, method::commands::ListParams};
+use homard_proto::{
+    ErrorShape,
+    method::{Params, commands::ListParams},
+};
 use serde_json::{Value, json};
 
+use super::models;
 use crate::router::{Answer, Call};
 
 /// The commands of the house.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ListParams = call.params()?;
-    Ok(json!({"commands": all(&call.server.hub, params.include_args == Some(true))}).into())
+    let ListParams { agent_id, include_args } = call.params()?;
+    models::profile(&call.server.hub.agents(), agent_id.as_deref(), ListParams::METHOD)?;
+    Ok(json!({"commands": all(&call.server.hub, include_args == Some(true))}).into())
 }
 
 /// Every command as clients show it.

@@ -41,20 +41,21 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// The jobs, next first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ListParams = call.params()?;
+    let ListParams { include_disabled, limit, offset, query, enabled, agent_id, sort_by, sort_dir } = call.params()?;
+    let filter = Filter { include_disabled: include_disabled == Some(true), query, enabled, agent_id };
     let seen = schedule(&call)?.seen();
     let agents = call.server.hub.agents();
     let default = agents.default_id();
-    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| is_meant(job, &params, default)).collect();
-    jobs.sort_by(|a, b| order(a, b, params.sort_by.as_deref()));
-    if params.sort_dir.as_deref() == Some("desc") {
+    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| filter.matches(job, default)).collect();
+    jobs.sort_by(|a, b| order(a, b, sort_by.as_deref()));
+    if sort_dir.as_deref() == Some("desc") {
         jobs.reverse();
     }
     let jobs: Vec<Value> = jobs.into_iter().map(|job| json!(job)).collect();
     let answer = match call.client.generation {
         Generation::Three => json!({"jobs": jobs}),
         Generation::Four => {
-            let mut page = page(&jobs, "jobs", params.offset, params.limit);
+            let mut page = page(&jobs, "jobs", offset, limit);
             page["snapshotRevision"] = seen.revision.to_string().into();
             page
         }
@@ -74,18 +75,28 @@ fn page(all: &[Value], name: &str, offset: Option<usize>, limit: Option<usize>) 
     })
 }
 
-fn is_meant(job: &Job, params: &ListParams, default: &AgentId) -> bool {
-    let is_shown = match params.enabled.as_deref() {
-        Some("all") => true,
-        Some("enabled") => job.enabled,
-        Some("disabled") => !job.enabled,
-        Some(_) | None => job.enabled || params.include_disabled == Some(true),
-    };
-    let query = params.query.as_deref().unwrap_or_default().trim().to_lowercase();
-    let description = job.extra.get("description").and_then(Value::as_str).unwrap_or_default();
-    let is_found = [job.name.as_str(), description].iter().any(|text| text.to_lowercase().contains(&query));
-    let is_whose = params.agent_id.as_deref().is_none_or(|id| job.agent(default) == AgentId::normalize(id));
-    is_shown && is_found && is_whose
+/// Which jobs are listed.
+struct Filter {
+    include_disabled: bool,
+    query: Option<String>,
+    enabled: Option<String>,
+    agent_id: Option<String>,
+}
+
+impl Filter {
+    fn matches(&self, job: &Job, default: &AgentId) -> bool {
+        let is_shown = match self.enabled.as_deref() {
+            Some("all") => true,
+            Some("enabled") => job.enabled,
+            Some("disabled") => !job.enabled,
+            Some(_) | None => job.enabled || self.include_disabled,
+        };
+        let query = self.query.as_deref().unwrap_or_default().trim().to_lowercase();
+        let description = job.extra.get("description").and_then(Value::as_str).unwrap_or_default();
+        let is_found = [job.name.as_str(), description].iter().any(|text| text.to_lowercase().contains(&query));
+        let is_whose = self.agent_id.as_deref().is_none_or(|id| job.agent(default) == AgentId::normalize(id));
+        is_shown && is_found && is_whose
+    }
 }
 
 /// By what is asked for; a job that does not run again comes last.
@@ -150,34 +161,34 @@ pub(crate) async fn run(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// How a job's runs went: the last ones, oldest first, for older clients; pages, newest first, for newer ones.
 pub(crate) async fn runs(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: RunsParams = call.params()?;
+    let RunsParams { which, scope, limit, offset, status, statuses, sort_dir } = call.params()?;
     let schedule = schedule(&call)?;
-    let jobs: Vec<String> = if params.scope.as_deref() == Some("all") {
+    let jobs: Vec<String> = if scope.as_deref() == Some("all") {
         schedule.seen().jobs.iter().map(|job| job.id.clone()).collect()
     } else {
-        vec![named::<RunsParams>(&params.which)?.to_owned()]
+        vec![named::<RunsParams>(&which)?.to_owned()]
     };
     let mut lines = Vec::new();
     for job in &jobs {
         lines.extend(schedule.runs(job).await.map_err(|error| refusal::<RunsParams>(&error))?);
     }
-    let status = params.status.as_deref().filter(|status| *status != "all");
+    let status = status.as_deref().filter(|status| *status != "all");
     lines.retain(|line| {
         let found = line["status"].as_str().unwrap_or_default();
         status.is_none_or(|status| status == found)
-            && (params.statuses.is_empty() || params.statuses.iter().any(|status| status == found))
+            && (statuses.is_empty() || statuses.iter().any(|status| status == found))
     });
     lines.sort_by_key(|line| line["ts"].as_u64());
     let answer = match call.client.generation {
         Generation::Three => {
-            let first = lines.len().saturating_sub(params.limit.unwrap_or(OLD_PAGE));
+            let first = lines.len().saturating_sub(limit.unwrap_or(OLD_PAGE));
             json!({"entries": &lines[first..]})
         }
         Generation::Four => {
-            if params.sort_dir.as_deref() != Some("asc") {
+            if sort_dir.as_deref() != Some("asc") {
                 lines.reverse();
             }
-            page(&lines, "entries", params.offset, params.limit)
+            page(&lines, "entries", offset, limit)
         }
     };
     Ok(answer.into())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use homard_proto::{
     ErrorShape, Generation,
-    method::devices::{DecideParams, DeviceParams, ListParams, TokenParams},
+    method::devices::{DecideParams, ListParams, RemoveParams, RenameParams, RevokeParams, TokenParams},
 };
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ pub(crate) async fn reject(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Forgets a device.
 pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
-    let DeviceParams { device_id, .. } = call.params()?;
+    let RemoveParams { device_id } = call.params()?;
     let id = device_id.clone();
     let manages = call.client.manages();
     on_disk(&call, move |devices| devices.remove(&id, &manages)).await?;
@@ -50,9 +50,7 @@ pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Names a device.
 pub(crate) async fn rename(mut call: Call) -> Result<Answer, ErrorShape> {
-    let DeviceParams { device_id, label } = call.params()?;
-    let missing = || ErrorShape::invalid("invalid device.pair.rename params: must have required property 'label'");
-    let label = label.ok_or_else(missing)?;
+    let RenameParams { device_id, label } = call.params()?;
     let manages = call.client.manages();
     let device = on_disk(&call, move |devices| devices.rename(&device_id, &label, &manages)).await?;
     Ok(json!({"ok": true, "device": device}).into())
@@ -80,7 +78,7 @@ pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Makes the token of a device worthless.
 pub(crate) async fn revoke(mut call: Call) -> Result<Answer, ErrorShape> {
-    let TokenParams { device_id, role, .. } = call.params()?;
+    let RevokeParams { device_id, role } = call.params()?;
     only_operators(&role)?;
     let id = device_id.clone();
     let manages = call.client.manages();

@@ -46,6 +46,6 @@ pub(crate) async fn leave_messages(mut call: Call) -> Result<Answer, ErrorShape>
 }
 
 fn named(call: &mut Call) -> Result<SessionKey, ErrorShape> {
-    let params: MessagesParams = call.params()?;
-    meant::<MessagesParams>(&call.server, &params.key, params.agent_id.as_deref())
+    let MessagesParams { key, agent_id } = call.params()?;
+    meant::<MessagesParams>(&call.server, &key, agent_id.as_deref())
 }

@@ -7,7 +7,9 @@ use homard_agent::{
 };
 use homard_proto::{
     ErrorShape,
-    method::house::{NodeListParams, NothingParams, OfAgentParams, SystemEventParams, ToolsParams, UsageStatusParams},
+    method::house::{
+        CatalogParams, NodeListParams, NothingParams, OfAgentParams, SystemEventParams, ToolsParams, UsageStatusParams,
+    },
 };
 use serde_json::{Value, json};
 
@@ -28,9 +30,9 @@ pub(crate) async fn usage(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// What an agent can do.
 pub(crate) async fn tools(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ToolsParams = call.params()?;
+    let CatalogParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
-    let profile = profile(&agents, params.agent_id.as_deref(), "tools.catalog")?;
+    let profile = profile(&agents, agent_id.as_deref(), "tools.catalog")?;
     let tool = |spec: &ToolSpec| {
         json!({
             "id": spec.name, "label": spec.name, "description": spec.description, "source": "core",
@@ -47,10 +49,10 @@ pub(crate) async fn tools(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// What an agent can do in a session, when this connection asks for a run.
 pub(crate) async fn effective_tools(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ToolsParams = call.params()?;
+    let ToolsParams { agent_id, session_key: key } = call.params()?;
     let agents = call.server.hub.agents();
-    let key = params.session_key.map(|key| session_key(&call.server, "tools.effective", &key)).transpose()?;
-    let named = params.agent_id.or_else(|| Some(key.as_ref()?.agent()?.to_string()));
+    let key = key.map(|key| session_key(&call.server, "tools.effective", &key)).transpose()?;
+    let named = agent_id.or_else(|| Some(key.as_ref()?.agent()?.to_string()));
     let profile = profile(&agents, named.as_deref(), "tools.effective")?;
     let key = key.unwrap_or_else(|| profile.id.main_session());
     let tool = |spec: &ToolSpec| {
@@ -78,9 +80,9 @@ pub(crate) async fn places(call: Call) -> Result<Answer, ErrorShape> {
 
 /// How an agent finds its notes: by their words. A page calls that the provider `none`, because no model is asked.
 pub(crate) async fn memory(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: OfAgentParams = call.params()?;
+    let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
-    let profile = profile(&agents, params.agent_id.as_deref(), "doctor.memory.status")?;
+    let profile = profile(&agents, agent_id.as_deref(), "doctor.memory.status")?;
     let searches = profile.toolbox.specs().iter().any(|spec| spec.name == "memory_search");
     let state = if searches { json!({"ok": true}) } else { json!({"ok": false, "error": "memory is off"}) };
     Ok(json!({
@@ -91,9 +93,9 @@ pub(crate) async fn memory(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Whether an agent can search the web. Who searches for it is in the config, which is not told here.
 pub(crate) async fn web_search(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: OfAgentParams = call.params()?;
+    let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
-    let profile = profile(&agents, params.agent_id.as_deref(), "webSearch.status")?;
+    let profile = profile(&agents, agent_id.as_deref(), "webSearch.status")?;
     let is_on = profile.toolbox.specs().iter().any(|spec| spec.name == "web_search");
     let route = if is_on {
         json!({"kind": "managed", "label": "As tools.web.search says", "testable": false})

@@ -12,9 +12,9 @@ const BYTES: usize = 250_000;
 
 /// The newest lines, or those after the cursor.
 pub(crate) async fn tail(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: TailParams = call.params()?;
+    let TailParams { cursor, limit, max_bytes } = call.params()?;
     let log = &call.server.log;
-    let seen = log.read(params.cursor, params.limit.unwrap_or(LINES), params.max_bytes.unwrap_or(BYTES));
+    let seen = log.read(cursor, limit.unwrap_or(LINES), max_bytes.unwrap_or(BYTES));
     Ok(json!({
         "file": log.place(), "cursor": seen.cursor, "size": seen.size, "lines": seen.lines,
         "truncated": seen.is_truncated, "reset": seen.is_reset,

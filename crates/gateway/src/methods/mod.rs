@@ -22,7 +22,7 @@ pub(crate) mod usage;
 
 use std::fmt::Display;
 
-use homard_proto::{ErrorShape, SessionKey};
+use homard_proto::{AgentId, ErrorShape, SessionKey};
 
 use crate::server::Server;
 
@@ -33,6 +33,23 @@ pub(crate) fn unavailable(error: impl Display) -> ErrorShape {
 
 /// The session that a request means by a key.
 fn session_key(server: &Server, method: &str, text: &str) -> Result<SessionKey, ErrorShape> {
-    SessionKey::parse(text, server.hub.agents().default_id())
-        .map_err(|error| ErrorShape::invalid(format!("invalid {method} params: sessionKey: {error}")))
+    keyed(server, method, text, None)
+}
+
+/// The session that a request means by a key; one without an agent belongs to the agent that the request names.
+fn keyed(server: &Server, method: &str, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
+    let wrong = |why: String| ErrorShape::invalid(format!("invalid {method} params: {why}"));
+    let agents = server.hub.agents();
+    let named = agent.map(AgentId::normalize);
+    if let Some(named) = named.as_ref().filter(|named| agents.get(named).is_none()) {
+        return Err(wrong(format!("unknown agent id \"{named}\"")));
+    }
+    let key = SessionKey::parse(text, named.as_ref().unwrap_or(agents.default_id()))
+        .map_err(|error| wrong(format!("sessionKey: {error}")))?;
+    match (&named, key.agent()) {
+        (Some(named), Some(owner)) if named != owner => {
+            Err(wrong(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+        }
+        _ => Ok(key),
+    }
 }

@@ -13,22 +13,22 @@ use crate::router::{Answer, Call};
 
 /// The models of an agent.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ListParams = call.params()?;
+    let ListParams { agent_id, provider } = call.params()?;
     let agents = call.server.hub.agents();
     let now = call.server.hub.ambient().now_ms();
-    let profile = profile(&agents, params.agent_id.as_deref(), "models.list")?;
+    let profile = profile(&agents, agent_id.as_deref(), "models.list")?;
     let mut models = choices(profile, now, call.client.generation);
-    models.retain(|model| params.provider.as_ref().is_none_or(|provider| model["provider"] == **provider));
+    models.retain(|model| provider.as_ref().is_none_or(|provider| model["provider"] == **provider));
     Ok(json!({"models": models}).into())
 }
 
 /// Whether the providers of an agent's models know who asks. All that can be asked do: who is asked without a key, or with
 /// one, is set up so.
 pub(crate) async fn auth_status(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: OfAgentParams = call.params()?;
+    let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
     let now = call.server.hub.ambient().now_ms();
-    let profile = profile(&agents, params.agent_id.as_deref(), "models.authStatus")?;
+    let profile = profile(&agents, agent_id.as_deref(), "models.authStatus")?;
     let models = choices(profile, now, Generation::Four);
     let providers: BTreeSet<&str> = models.iter().filter_map(|model| model["provider"].as_str()).collect();
     let told = providers.into_iter().map(|provider| {

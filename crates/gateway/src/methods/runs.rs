@@ -21,11 +21,11 @@ const RUNS: usize = 50;
 
 /// The runs that are remembered, the newest first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ListParams = call.params()?;
-    let key = params.session_key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
+    let ListParams { session_key: key, before, limit } = call.params()?;
+    let key = key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
     let wrong = |error| ErrorShape::invalid(format!("invalid runs.list params: before: {error}"));
-    let before = params.before.map(|run| RunId::parse(&run).map_err(wrong)).transpose()?;
-    let look = Look { key, before, limit: params.limit.unwrap_or(RUNS) };
+    let before = before.map(|run| RunId::parse(&run).map_err(wrong)).transpose()?;
+    let look = Look { key, before, limit: limit.unwrap_or(RUNS) };
     let rows = call.server.hub.runs(&look).await.map_err(unavailable)?;
     let ts = call.server.hub.ambient().now_ms();
     Ok(json!({"ts": ts, "runs": rows.iter().map(life::run_row).collect::<Vec<_>>()}).into())

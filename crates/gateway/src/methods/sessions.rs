@@ -6,6 +6,8 @@ pub(crate) mod compact;
 mod levels;
 pub(crate) mod look;
 
+use std::cmp::Reverse;
+
 use homard_proto::{AgentId, ErrorShape, Generation, SessionKey, method::sessions::ListParams, session::Record};
 use serde_json::{Value, json};
 
@@ -22,7 +24,14 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let (server, generation) = (&call.server, call.client.generation);
     let now = server.hub.ambient().now_ms();
     let mut rows = server.hub.sessions().await.map_err(unavailable)?;
-    rows.retain(|(key, record)| matches(key, record, &params, now));
+    let agents = server.hub.agents();
+    let is_configured = |key: &SessionKey| key.agent().is_some_and(|agent| agents.get(agent).is_some());
+    rows.retain(|(key, record)| {
+        matches(key, record, &params, now) && (params.configured_agents_only != Some(true) || is_configured(key))
+    });
+    if params.sort_by.as_deref() == Some("lastInteractionAt") {
+        rows.sort_by_key(|(_, record)| Reverse(last_interaction(record).unwrap_or(record.updated_at)));
+    }
     let total = rows.len();
     let offset = params.offset.unwrap_or(0).min(total);
     let limit = params.limit.unwrap_or(usize::MAX);
@@ -59,28 +68,58 @@ pub(super) fn defaults(server: &Server) -> Value {
     })
 }
 
+/// When a person last wrote to a session, if one did.
+fn last_interaction(record: &Record) -> Option<u64> {
+    record.extra.get("lastInteractionAt").and_then(Value::as_u64)
+}
+
+/// Whether a session is listed. The order and the page are not decided here, and agents are not known.
 fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> bool {
+    let ListParams {
+        limit: _,
+        offset: _,
+        sort_by: _,
+        configured_agents_only: _,
+        active_minutes,
+        label,
+        spawned_by,
+        agent_id,
+        search,
+        include_global,
+        include_unknown,
+        exclude_subagents,
+        has_board,
+        archived,
+        require_last_interaction,
+    } = params;
     let is_shown = match key.kind() {
-        "global" => params.include_global.unwrap_or(false),
-        "unknown" => params.include_unknown.unwrap_or(false),
+        "global" => include_global.unwrap_or(false),
+        "unknown" => include_unknown.unwrap_or(false),
         _ => true,
+    };
+    let is_archived = record.extra.get("archived") == Some(&Value::Bool(true));
+    let is_kept = match archived {
+        Some(Value::Bool(true)) => is_archived,
+        Some(Value::String(_)) => true,
+        _ => !is_archived,
     };
     let wanted = |wanted: &Option<String>, found: Option<&str>| {
         wanted.as_deref().is_none_or(|wanted| found == Some(wanted.trim()))
     };
-    let agent = params.agent_id.as_deref().map(AgentId::normalize);
-    let is_active = params
-        .active_minutes
-        .is_none_or(|minutes| record.updated_at >= now.saturating_sub(minutes.saturating_mul(60_000)));
+    let agent = agent_id.as_deref().map(AgentId::normalize);
+    let is_active =
+        active_minutes.is_none_or(|minutes| record.updated_at >= now.saturating_sub(minutes.saturating_mul(60_000)));
     is_shown
         && is_active
         // There are no boards here.
-        && params.has_board != Some(true)
-        && !(params.exclude_subagents == Some(true) && key.is_subagent())
-        && wanted(&params.label, record.label.as_deref())
-        && wanted(&params.spawned_by, record.spawned_by.as_deref())
+        && *has_board != Some(true)
+        && is_kept
+        && !(*require_last_interaction == Some(true) && last_interaction(record).is_none())
+        && !(*exclude_subagents == Some(true) && key.is_subagent())
+        && wanted(label, record.label.as_deref())
+        && wanted(spawned_by, record.spawned_by.as_deref())
         && agent.is_none_or(|agent| key.agent() == Some(&agent))
-        && params.search.as_deref().is_none_or(|search| mentions(key, record, search))
+        && search.as_deref().is_none_or(|search| mentions(key, record, search))
 }
 
 /// Whether a key, a name or an id contains the text, in any case.
@@ -117,11 +156,15 @@ mod tests {
             json!({"search": "garden"}),
             json!({"activeMinutes": 1}),
             json!({"excludeSubagents": true, "hasBoard": false}),
+            json!({"archived": "all"}),
+            json!({"archived": false}),
         ] {
             assert!(listed(params.clone()), "{params}");
         }
         for params in [
             json!({"hasBoard": true}),
+            json!({"archived": true}),
+            json!({"requireLastInteraction": true}),
             json!({"label": "plants"}),
             json!({"agentId": "main"}),
             json!({"search": "kitchen"}),

@@ -24,11 +24,11 @@ pub(crate) async fn startup(call: Call) -> Result<Answer, ErrorShape> {
 
 /// What can be said and who can answer.
 pub(crate) async fn metadata(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: MetadataParams = call.params()?;
+    let MetadataParams { agent_id, session_key } = call.params()?;
     let hub = &call.server.hub;
     let agents = hub.agents();
-    let key = params.session_key.and_then(|key| SessionKey::parse(&key, agents.default_id()).ok());
-    let named = params.agent_id.as_deref().map(AgentId::normalize);
+    let key = session_key.and_then(|key| SessionKey::parse(&key, agents.default_id()).ok());
+    let named = agent_id.as_deref().map(AgentId::normalize);
     Ok(metadata_of(hub, named.as_ref().or(key.as_ref().and_then(SessionKey::agent)))?.into())
 }
 

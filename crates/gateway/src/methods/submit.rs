@@ -6,6 +6,7 @@ use homard_agent::{
     hub::{Accepted, Disposition, SubmitError},
 };
 use homard_proto::{ErrorShape, Generation, SessionKey};
+use serde_json::json;
 
 use super::unavailable;
 use crate::{
@@ -70,6 +71,7 @@ fn refusal(error: &SubmitError) -> ErrorShape {
     let why = error.to_string();
     match error {
         SubmitError::Conflict(_) | SubmitError::Blocked => ErrorShape::invalid(why),
+        SubmitError::SessionChanged => ErrorShape::invalid(why).with_details(json!({"reason": "session-changed"})),
         SubmitError::Store(_) | SubmitError::Held(_) => ErrorShape::unavailable(why),
         SubmitError::Stopping | SubmitError::Overloaded => {
             ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(why) }

@@ -16,9 +16,9 @@ const TASKS: usize = 100;
 
 /// What runs and the schedule started: each has a session of its own, which says how it stands. The newest come first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: TasksParams = call.params()?;
-    let asked = params.session_key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
-    let agent = params.agent_id.as_deref().map(AgentId::normalize);
+    let TasksParams { agent_id, session_key: key, status, limit } = call.params()?;
+    let asked = key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
+    let agent = agent_id.as_deref().map(AgentId::normalize);
     let work = call.server.hub.work();
     let sessions = call.server.hub.sessions().await.map_err(unavailable)?;
     let is_task = |key: &SessionKey| key.is_subagent() || key.is_cron();
@@ -29,7 +29,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     };
     let tasks = sessions.iter().filter(|(key, record)| is_meant(key, record));
     let tasks = tasks.map(|(key, record)| task(key, record, work.iter().find(|work| work.key == *key)));
-    let tasks = tasks.filter(|task| is_in(&task["status"], &params.status)).take(params.limit.unwrap_or(TASKS));
+    let tasks = tasks.filter(|task| is_in(&task["status"], &status)).take(limit.unwrap_or(TASKS));
     Ok(json!({"tasks": tasks.collect::<Vec<_>>()}).into())
 }
 

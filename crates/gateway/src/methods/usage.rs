@@ -9,7 +9,7 @@ use homard_proto::{
     message::{Message, Usage},
     method::{
         Params,
-        usage::{OneParams, PeriodParams},
+        usage::{CostParams, LogsParams, PeriodParams, TimeseriesParams},
     },
 };
 use serde_json::{Value, json};
@@ -26,18 +26,18 @@ const CONTENT: usize = 500;
 
 /// What was taken day by day.
 pub(crate) async fn cost(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: PeriodParams = call.params()?;
-    let (from, to) = period(&params, call.server.hub.ambient().now_ms())?;
+    let CostParams { days, start_date, end_date } = call.params()?;
+    let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), call.server.hub.ambient().now_ms())?;
     let spent = call.server.hub.spent(&Period::Days(from, to)).await.map_err(unavailable)?;
     Ok(costs(&spent, (to - from + 1, call.server.hub.ambient().now_ms())).into())
 }
 
 /// What was taken session by session.
 pub(crate) async fn sessions(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: PeriodParams = call.params()?;
+    let PeriodParams { days, start_date, end_date, key, limit } = call.params()?;
     let (hub, now) = (&call.server.hub, call.server.hub.ambient().now_ms());
-    let (from, to) = period(&params, now)?;
-    let key = params.key.as_deref().map(|key| session_key(&call.server, "sessions.usage", key)).transpose()?;
+    let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), now)?;
+    let key = key.as_deref().map(|key| session_key(&call.server, "sessions.usage", key)).transpose()?;
     let mut spent = hub.spent(&Period::Days(from, to)).await.map_err(unavailable)?;
     spent.retain(|one| key.as_ref().is_none_or(|key| one.of.key == *key));
     let records = hub.sessions().await.map_err(unavailable)?;
@@ -51,7 +51,7 @@ pub(crate) async fn sessions(mut call: Call) -> Result<Answer, ErrorShape> {
             "label": record.label, "modelProvider": record.model_provider, "model": record.model, "usage": told,
         }))
     });
-    let rows: Vec<_> = rows.take(params.limit.unwrap_or(SESSIONS)).collect();
+    let rows: Vec<_> = rows.take(limit.unwrap_or(SESSIONS)).collect();
     let (runs, all) = by(&spent, |_| ()).remove(&()).unwrap_or_default();
     Ok(json!({
         "updatedAt": now, "startDate": date(from), "endDate": date(to), "sessions": rows, "totals": sums(&all),
@@ -93,8 +93,8 @@ fn aggregates(spent: &[Spent], runs: u64) -> Value {
 
 /// What the answers of one session took, one by one.
 pub(crate) async fn timeseries(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: OneParams = call.params()?;
-    let key = session_key(&call.server, OneParams::METHOD, &params.key)?;
+    let TimeseriesParams { key } = call.params()?;
+    let key = session_key(&call.server, TimeseriesParams::METHOD, &key)?;
     let found = call.server.hub.history(&key).await.map_err(unavailable)?;
     let Some((record, messages)) = found else { return Ok(json!({"sessionId": null, "points": []}).into()) };
     let (mut tokens, mut cost) = (0, 0.0);
@@ -116,8 +116,8 @@ pub(crate) async fn timeseries(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// What was said in one session, with what each line took.
 pub(crate) async fn logs(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: OneParams = call.params()?;
-    let key = session_key(&call.server, OneParams::METHOD, &params.key)?;
+    let LogsParams { key, limit } = call.params()?;
+    let key = session_key(&call.server, LogsParams::METHOD, &key)?;
     let messages = call.server.hub.history(&key).await.map_err(unavailable)?.map(|(_, said)| said).unwrap_or_default();
     let line = |message: &Message| {
         let short = |text: String| text.chars().take(CONTENT).collect::<String>();
@@ -136,22 +136,22 @@ pub(crate) async fn logs(mut call: Call) -> Result<Answer, ErrorShape> {
             Message::Other(_) => None,
         }
     };
-    let limit = params.limit.unwrap_or(200);
+    let limit = limit.unwrap_or(200);
     let mut lines: Vec<_> = messages.iter().rev().filter_map(|message| line(message)).take(limit).collect();
     lines.reverse();
     Ok(json!({"logs": lines}).into())
 }
 
 /// The days that are meant, both included.
-fn period(params: &PeriodParams, now: u64) -> Result<(u32, u32), ErrorShape> {
+fn period(days: Option<u32>, (start, end): (Option<&str>, Option<&str>), now: u64) -> Result<(u32, u32), ErrorShape> {
     let today = day_of(now);
     let parse = |text: &str| -> Result<u32, ErrorShape> {
         day(text).ok_or_else(|| ErrorShape::invalid(format!("not a day: {text}; write it as 2026-11-15")))
     };
-    let to = params.end_date.as_deref().map_or(Ok(today), parse)?;
-    let from = match &params.start_date {
+    let to = end.map_or(Ok(today), parse)?;
+    let from = match start {
         Some(date) => parse(date)?,
-        None => (to + 1).saturating_sub(params.days.unwrap_or(DAYS)),
+        None => (to + 1).saturating_sub(days.unwrap_or(DAYS)),
     };
     Ok((from.min(to), to))
 }

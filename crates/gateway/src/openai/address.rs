@@ -24,6 +24,8 @@ pub(super) struct Meant<'a> {
     pub(super) previous: Option<&'a str>,
     /// How keys of sessions that were begun by this API begin.
     pub(super) family: &'static str,
+    /// Whether a later request may name the answer.
+    pub(super) is_kept: bool,
 }
 
 /// Where a request goes.
@@ -31,6 +33,8 @@ pub(super) struct Meant<'a> {
 pub(super) struct Address {
     pub(super) key: SessionKey,
     pub(super) leaving: Leaving,
+    /// Whether the session is this request's own, and no later one can name it.
+    pub(super) is_ephemeral: bool,
 }
 
 impl Meant<'_> {
@@ -40,7 +44,7 @@ impl Meant<'_> {
         let agents = server.hub.agents();
         let asked = self.agent(&agents)?;
         let agent = asked.as_ref().unwrap_or(agents.default_id());
-        let named = |key: SessionKey| Address { key, leaving: Leaving::GoesOn };
+        let named = |key: SessionKey| Address { key, leaving: Leaving::GoesOn, is_ephemeral: false };
         if let Some(text) = header(self.headers, &["x-openclaw-session-key"]) {
             let key = SessionKey::parse(text, agent).map_err(|error| wrong_key("x-openclaw-session-key", &error))?;
             return match key.agent() {
@@ -69,7 +73,8 @@ impl Meant<'_> {
         };
         let key =
             SessionKey::parse(&format!("agent:{agent}:{rest}"), agent).map_err(|error| wrong_key("user", &error))?;
-        Ok(Address { key, leaving })
+        let is_ephemeral = leaving == Leaving::Stops && !self.is_kept;
+        Ok(Address { key, leaving, is_ephemeral })
     }
 
     /// The agent that is asked for by name.

@@ -28,12 +28,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::StreamExt;
-use homard_agent::{Inbound, command::OWNER, hub::HTTP, intake::attachments};
+use homard_agent::{Inbound, client_results, command::OWNER, hub::HTTP, intake::attachments};
 use homard_proto::{
     RunId, SessionKey,
     frame::{MAX_DEPTH, nests_too_deep},
     json,
-    message::User,
+    message::{Message, User},
     method::{chat::Attachment, connect::Auth},
 };
 use serde_json::Value;
@@ -41,7 +41,7 @@ use tokio::time::{Instant, timeout};
 
 use self::{
     address::Meant,
-    question::{Known, Question},
+    question::{Known, Question, Told},
     refusal::{Refusal, text, wrong_verb},
     talk::{Leaving, Talk},
 };
@@ -255,7 +255,9 @@ async fn respond(server: &Arc<Server>, headers: &HeaderMap, body: &Value) -> Res
 
 fn meant<'a>(headers: &'a HeaderMap, body: &'a Value, family: &'static str) -> Result<Meant<'a>, Refusal> {
     let text = |name: &str| text(&body[name], name);
-    Ok(Meant { headers, model: text("model")?, user: text("user")?, previous: text("previous_response_id")?, family })
+    let is_kept = family == "openresponses" && body["store"] != false;
+    let (model, user, previous) = (text("model")?, text("user")?, text("previous_response_id")?);
+    Ok(Meant { headers, model, user, previous, family, is_kept })
 }
 
 /// Starts the run that answers a question.
@@ -272,20 +274,44 @@ async fn ask(
     };
     let (client_tools, thinking) = (std::mem::take(&mut question.tools), question.thinking.take());
     let part = question.part;
-    let asked = question.ask(known).ok_or_else(|| Refusal::nothing_asked(part))?;
+    let now = server.hub.ambient().now_ms();
+    let asked = question.ask(known, now).ok_or_else(|| Refusal::nothing_asked(part))?;
     let run = RunId::parse(id).map_err(|error| Refusal::failed(error.to_string()))?;
-    let mut message = User::text(asked.content.text, server.hub.ambient().now_ms());
-    let pictures = asked.content.pictures.into_iter();
-    let attached =
-        pictures.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
-    // Each is declared as a picture, so none is kept as a file.
-    let attached = attachments::open_all(attached.collect(), None, id).await;
-    attached.map_err(|error| Refusal::invalid(error.message))?.attach_to(&mut message);
+    let mut message = User::text(asked.content.text, now);
+    show(&mut message, asked.content.pictures, id).await?;
+    client_results::attach(&mut message, asked.results, asked.rest);
+    let mut history = Vec::with_capacity(asked.history.len());
+    for Told { mut message, pictures } in asked.history {
+        if let Message::User(user) = &mut message {
+            show(user, pictures, id).await?;
+        }
+        history.push(message);
+    }
     let inbound = Inbound::plain(run, (OWNER, HTTP), address.key, message);
     // A run that nobody can come back to is not taken up again after a restart, either.
     let reports_restart = address.leaving == Leaving::Stops;
-    let inbound = Inbound { extra_prompt: asked.system, client_tools, thinking, reports_restart, ..inbound };
+    let is_ephemeral = address.is_ephemeral;
+    let inbound = Inbound {
+        extra_prompt: asked.system,
+        client_tools,
+        thinking,
+        reports_restart,
+        history,
+        is_ephemeral,
+        ..inbound
+    };
     Talk::begin(server, inbound, address.leaving).await
+}
+
+/// Puts pictures on a message.
+async fn show(message: &mut User, pictures: Vec<String>, id: &str) -> Result<(), Refusal> {
+    let attached = pictures.into_iter();
+    let attached =
+        attached.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
+    // Each is declared as a picture, so none is kept as a file.
+    let attached = attachments::open_all(attached.collect(), None, id).await;
+    attached.map_err(|error| Refusal::invalid(error.message))?.attach_to(message);
+    Ok(())
 }
 
 /// Whether a session knows the conversation that a request tells of.

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::tool::ToolSpec;
-use serde_json::{Value, json};
+use homard_agent::{
+    client_results::{ClientResult, pending_result},
+    tool::ToolSpec,
+};
+use homard_proto::message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult, User};
+use serde_json::{Map, Value, json};
 
 use super::{
     content::Content,
@@ -28,26 +32,34 @@ pub(super) struct Question {
 
 /// Something that was said.
 #[derive(Debug)]
-struct Line {
-    by: By,
-    content: Content,
-}
-
-/// Who said it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    User,
-    Assistant,
-    Tool,
+enum Line {
+    User(Content),
+    /// The agent, with calls of the caller's tools.
+    Assistant(Content, Vec<ToolCall>),
+    /// What came of a call, by the call's id.
+    Tool(String, Content),
 }
 
 /// A question as an agent is asked it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Asked {
-    /// What is said.
+    /// What is said, in words.
     pub(super) content: Content,
+    /// Results of the caller's tools among it, and what is said besides.
+    pub(super) results: Vec<ClientResult>,
+    pub(super) rest: String,
+    /// The conversation before it, for a session that does not know it.
+    pub(super) history: Vec<Told>,
     /// What is added to the system prompt.
     pub(super) system: Option<String>,
+}
+
+/// A message of the conversation before.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Told {
+    pub(super) message: Message,
+    /// Its pictures, as `data:` addresses.
+    pub(super) pictures: Vec<String>,
 }
 
 /// How much of a conversation a session knows already.
@@ -67,21 +79,20 @@ impl Question {
 
     /// Adds a message with a role; `place` is where it stands in the request.
     pub(super) fn add(&mut self, role: &str, content: Content, place: &str) -> Result<(), Refusal> {
-        let by = match role {
+        let line = match role {
             "system" | "developer" => {
                 self.instruct(content.text);
                 return Ok(());
             }
-            "user" => By::User,
-            "assistant" => By::Assistant,
+            _ if content.is_empty() && ["user", "assistant"].contains(&role) => return Ok(()),
+            "user" => Line::User(content),
+            "assistant" => Line::Assistant(content, Vec::new()),
             other => {
                 let must = format!("must be system, developer, user, assistant or tool, not \"{other}\"");
                 return Err(Refusal::part(&format!("{place}.role"), &must));
             }
         };
-        if !content.is_empty() {
-            self.lines.push(Line { by, content });
-        }
+        self.lines.push(line);
         Ok(())
     }
 
@@ -96,15 +107,20 @@ impl Question {
     /// Adds a call of one of the caller's tools, which the agent made before.
     pub(super) fn add_call(&mut self, id: &str, name: &str, arguments: &str) {
         self.calls.insert(id.to_owned(), name.to_owned());
-        let text = format!("(called {name} with {arguments})");
-        self.lines.push(Line { by: By::Assistant, content: Content { text, ..Content::default() } });
+        // What did not keep to JSON is kept as it was written.
+        let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.into());
+        let call = ToolCall { id: id.to_owned(), name: name.to_owned(), arguments, ..ToolCall::default() };
+        match self.lines.last_mut() {
+            Some(Line::Assistant(_, calls)) => calls.push(call),
+            Some(Line::User(_) | Line::Tool(..)) | None => {
+                self.lines.push(Line::Assistant(Content::default(), vec![call]));
+            }
+        }
     }
 
     /// Adds what came of a call.
-    pub(super) fn add_result(&mut self, id: &str, mut content: Content) {
-        let name = self.calls.get(id).map_or("the call", String::as_str);
-        content.text = format!("[Result of {name} ({id})]\n{}", content.text);
-        self.lines.push(Line { by: By::Tool, content });
+    pub(super) fn add_result(&mut self, id: &str, content: Content) {
+        self.lines.push(Line::Tool(id.to_owned(), content));
     }
 
     /// Offers the caller's tools, as far as its `tool_choice` lets them be called.
@@ -157,38 +173,92 @@ impl Question {
 
     /// Whether it tells of answers that the agent gave before.
     pub(super) fn tells_of_answers(&self) -> bool {
-        self.lines.iter().any(|line| line.by == By::Assistant)
+        self.lines.iter().any(is_answer)
     }
 
     /// The question as an agent is asked it: what came after its last answer, and before that, for an agent that does
     /// not know it, the conversation. `None` when nobody says anything.
-    pub(super) fn ask(self, known: Known) -> Option<Asked> {
-        let mut lines = self.lines;
-        lines.truncate(lines.iter().rposition(|line| line.by != By::Assistant)? + 1);
-        let since = lines.iter().rposition(|line| line.by == By::Assistant).map_or(0, |answer| answer + 1);
-        let mut content = Content::default();
+    pub(super) fn ask(mut self, known: Known, now: u64) -> Option<Asked> {
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.truncate(lines.iter().rposition(|line| !is_answer(line))? + 1);
+        let since = lines.iter().rposition(is_answer).map_or(0, |answer| answer + 1);
         let new = lines.split_off(since);
-        content.text = new.iter().map(|line| line.content.text.as_str()).collect::<Vec<_>>().join("\n\n");
-        if known == Known::Nothing && !lines.is_empty() {
-            let before: Vec<_> = lines.iter().map(Line::told).collect();
-            content.text = format!("[The conversation so far:\n\n{}]\n\n{}", before.join("\n\n"), content.text);
-            content.pictures.extend(lines.into_iter().flat_map(|line| line.content.pictures));
+        let mut asked =
+            Asked { system: (!self.system.is_empty()).then(|| self.system.join("\n\n")), ..Asked::default() };
+        let (mut words, mut rest) = (Vec::new(), Vec::new());
+        for line in new {
+            let content = match line {
+                Line::Tool(id, content) => {
+                    let told = format!("[Result of {} ({id})]\n{}", self.name_of(&id), content.text);
+                    words.push(told.clone());
+                    asked.results.push(ClientResult { tool_call_id: id, text: content.text, told });
+                    asked.content.pictures.extend(content.pictures);
+                    continue;
+                }
+                Line::User(content) | Line::Assistant(content, _) => content,
+            };
+            words.push(content.text.clone());
+            rest.push(content.text);
+            asked.content.pictures.extend(content.pictures);
         }
-        content.pictures.extend(new.into_iter().flat_map(|line| line.content.pictures));
-        let system = (!self.system.is_empty()).then(|| self.system.join("\n\n"));
-        Some(Asked { content, system })
+        (asked.content.text, asked.rest) = (words.join("\n\n"), rest.join("\n\n"));
+        if known == Known::Nothing {
+            let open: Vec<_> = match lines.last() {
+                Some(Line::Assistant(_, calls)) => {
+                    calls.iter().map(|call| pending_result(&call.id, &call.name, now)).collect()
+                }
+                Some(Line::User(_) | Line::Tool(..)) | None => Vec::new(),
+            };
+            // A result is text; its pictures are shown with the message.
+            let shown = lines.iter().filter_map(|line| match line {
+                Line::Tool(_, content) => Some(content.pictures.iter().cloned()),
+                Line::User(_) | Line::Assistant(..) => None,
+            });
+            asked.content.pictures.extend(shown.flatten());
+            asked.history = lines.into_iter().map(|line| self.told(line, now)).collect();
+            // Every call has a result in a transcript; those of the last answer come with the message.
+            let open = open.into_iter().map(Message::ToolResult);
+            asked.history.extend(open.map(|message| Told { message, pictures: Vec::new() }));
+        }
+        Some(asked)
+    }
+
+    /// The tool of a call that the request tells of.
+    fn name_of(&self, id: &str) -> &str {
+        self.calls.get(id).map_or("the call", String::as_str)
+    }
+
+    /// A message of the conversation before.
+    fn told(&self, line: Line, timestamp: u64) -> Told {
+        match line {
+            Line::User(Content { text, pictures }) => {
+                Told { message: Message::User(User::text(text, timestamp)), pictures }
+            }
+            Line::Assistant(content, calls) => {
+                let stop_reason = if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
+                let words = Some(content.text).filter(|text| !text.is_empty()).map(Block::text);
+                let content = words.into_iter().chain(calls.into_iter().map(Block::ToolCall)).collect();
+                let said = Assistant { content, stop_reason, timestamp, ..Assistant::default() };
+                Told { message: Message::Assistant(said), pictures: Vec::new() }
+            }
+            Line::Tool(id, Content { text, pictures: _ }) => {
+                let result = ToolResult {
+                    tool_name: self.name_of(&id).to_owned(),
+                    tool_call_id: id,
+                    content: vec![Block::text(text)],
+                    details: None,
+                    is_error: false,
+                    timestamp,
+                    extra: Map::new(),
+                };
+                Told { message: Message::ToolResult(result), pictures: Vec::new() }
+            }
+        }
     }
 }
 
-impl Line {
-    fn told(&self) -> String {
-        let by = match self.by {
-            By::User => "User: ",
-            By::Assistant => "You: ",
-            By::Tool => "",
-        };
-        format!("{by}{}", self.content.text)
-    }
+fn is_answer(line: &Line) -> bool {
+    matches!(line, Line::Assistant(..))
 }
 
 /// The functions among a request's tools: the newer API names them directly, the older one inside `function`.

@@ -118,7 +118,9 @@ impl From<SubmitError> for Refusal {
     fn from(error: SubmitError) -> Self {
         let why = error.to_string();
         match error {
-            SubmitError::Conflict(_) => Self::new(StatusCode::CONFLICT, "invalid_request_error", why),
+            SubmitError::Conflict(_) | SubmitError::SessionChanged => {
+                Self::new(StatusCode::CONFLICT, "invalid_request_error", why)
+            }
             SubmitError::Blocked => Self::new(StatusCode::FORBIDDEN, "permission_error", why),
             SubmitError::Overloaded => {
                 Self { again: Again::Soon, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", why) }

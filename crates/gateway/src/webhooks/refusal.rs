@@ -78,7 +78,7 @@ impl From<SubmitError> for Refusal {
     fn from(error: SubmitError) -> Self {
         let why = error.to_string();
         match error {
-            SubmitError::Conflict(_) => Self::new(StatusCode::CONFLICT, why),
+            SubmitError::Conflict(_) | SubmitError::SessionChanged => Self::new(StatusCode::CONFLICT, why),
             SubmitError::Blocked => Self::new(StatusCode::FORBIDDEN, why),
             SubmitError::Held(_) => Self::new(StatusCode::CONFLICT, why),
             SubmitError::Overloaded => Self { again: Some(AGAIN), ..Self::new(StatusCode::TOO_MANY_REQUESTS, why) },

@@ -71,7 +71,7 @@ pub(super) async fn start(
         (Ok(Disposition::Finished(_)), Some(_)) if known.is_some() => {}
         (Ok(Disposition::Finished(_)), Some(main)) => pending::forget((server, hooks), &main, &run).await,
         // Nothing was taken in.
-        (Err(SubmitError::Blocked | SubmitError::Overloaded), Some(main)) => {
+        (Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::SessionChanged), Some(main)) => {
             pending::forget((server, hooks), &main, &run).await;
         }
         // The run is another's, or nobody knows whether it is on disk: the next start finds out.

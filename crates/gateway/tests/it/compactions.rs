@@ -95,7 +95,11 @@ async fn what_is_short_or_not_there_is_left_alone() {
     let say = json!({"message": "hello", "idempotencyKey": "k", "sessionKey": "main"});
     socket.ask("k", "agent", say).await;
     assert_eq!(socket.answer("k").await["payload"]["status"], "ok");
-    let short = asked(&mut socket, "sessions.compact", json!({"key": "main", "maxLines": 1})).await;
+    let lines = socket.ask("lines", "sessions.compact", json!({"key": "main", "maxLines": 1})).await;
+    let refused = "invalid sessions.compact params: maxLines is not supported: a transcript keeps every line; without it, the \
+                   conversation is summarised";
+    assert_eq!(lines["error"]["message"], refused);
+    let short = asked(&mut socket, "sessions.compact", json!({"key": "main"})).await;
     assert_eq!((&short["compacted"], short["reason"].as_str().unwrap().is_empty()), (&json!(false), false), "{short}");
     let listed = asked(&mut socket, "sessions.compactions", json!({"key": "main"})).await;
     assert_eq!(listed, json!({"ok": true, "key": "agent:main:main", "compactions": []}));

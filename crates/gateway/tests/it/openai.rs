@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use homard_agent::Rules;
 use homard_gateway::Endpoints;
 use homard_model::{Event, EventStream, stream::CallDelta};
-use homard_proto::message::{Message, StopReason};
+use homard_proto::message::{Message, StopReason, join_text};
 use homard_store::MemoryStore;
 use serde_json::{Value, json};
 use tokio::{
@@ -163,6 +163,37 @@ fn shown(world: &World) -> (String, Vec<String>) {
     };
     let text = user.content.text();
     (text, request.tools.iter().map(|tool| tool.name.clone()).collect())
+}
+
+/// What the model read last, a line for each message.
+fn conversation(world: &World) -> Vec<String> {
+    let requests = world.requests.lock().unwrap();
+    let line = |message: &Arc<Message>| match &**message {
+        Message::User(user) => format!("user {}", user.content.text()),
+        Message::Assistant(said) => {
+            let calls = said.tool_calls().map(|call| format!("{} {} {}", call.id, call.name, call.arguments));
+            format!("assistant {}{}", said.text(), calls.collect::<Vec<_>>().join(" "))
+        }
+        Message::ToolResult(result) => {
+            format!("result {} {} {}", result.tool_call_id, result.tool_name, join_text(&result.content))
+        }
+        Message::Other(_) => "other".to_owned(),
+    };
+    requests.last().unwrap().messages.iter().map(line).collect()
+}
+
+/// Waits until there are as many sessions: one that nobody can come back to goes after its answer.
+async fn until_sessions(world: &World, count: usize) -> Vec<String> {
+    let look = async {
+        loop {
+            let keys = sessions(world).await;
+            if keys.len() == count {
+                return keys;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, look).await.unwrap()
 }
 
 fn get_weather() -> Value {

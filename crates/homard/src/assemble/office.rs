@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use homard_agent::{
     Agents, Bounds, Profile, Setting,
+    hub::WorkingDirs,
     profile::{Choose, Identity, RetryTime},
     sandboxing::Sandboxing,
     schedule::Schedule,
@@ -41,6 +42,7 @@ use super::{
     skills::Library,
     timeout,
     tools::{self, Bench},
+    workplace,
 };
 use crate::{
     auth::{
@@ -129,6 +131,12 @@ impl Office {
             kept: Arc::default(),
         };
         (office, wrong)
+    }
+
+    /// Which working directories a request may name, by a config.
+    pub(super) fn working_dirs(&self, config: &Config) -> WorkingDirs {
+        let (config, paths) = (config.clone(), self.paths.clone());
+        WorkingDirs::new(move |directory| workplace::checked(directory, &config, &paths))
     }
 
     /// Gives the tools what only a gateway has. A schedule may be missing.
@@ -241,6 +249,9 @@ impl Office {
             docs: None,
             heartbeat: None,
             machine: machine(config),
+            // A run may override these.
+            mode: None,
+            is_without_files: false,
             pictures: Some(Pictures { home: paths::home(), is_confined: false }),
         };
         desk.libraries.push(library);

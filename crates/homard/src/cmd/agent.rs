@@ -5,13 +5,14 @@ mod remote;
 mod workplace;
 
 use std::{
+    env,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use homard_agent::{
     Ambient,
     command::{self, Command, Triggers},
@@ -61,6 +62,9 @@ pub(super) struct Args {
     /// The agent; without a session, its main one is meant
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
+    /// The model that answers this turn, as provider/model; the session keeps its own
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
     /// How hard the model thinks: off, minimal, low, medium, high or xhigh
     #[arg(long, value_name = "LEVEL")]
     thinking: Option<String>,
@@ -207,7 +211,12 @@ async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows)
         reached = link.connect(&target) => reached?,
     };
     match reached {
-        Reached::Gateway(client) => remote::run(*client, turn, link).await,
+        Reached::Gateway(client) => {
+            if target.is_own {
+                turn.params.cwd = here(chosen, paths, turn.work_here)?;
+            }
+            remote::run(*client, turn, link).await
+        }
         Reached::Nobody if turn.params.deliver == Some(true) => {
             let text = format!(
                 "no gateway answers at {}, and only a gateway talks to channels\n\
@@ -225,6 +234,25 @@ async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows)
             Err(Failure::new("connection", text).into())
         }
     }
+}
+
+/// The directory that a turn in the gateway of this machine works in: the current one. Where that is risky, it is the
+/// agent's workspace, and the user is told.
+fn here(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String>> {
+    let here = env::current_dir().context("the current directory is gone")?;
+    let why = match assemble::workplace::checked(&here, &chosen.loaded.config, paths) {
+        // A path that is not UTF-8 cannot be sent.
+        Ok(_) => match here.to_str() {
+            Some(here) => return Ok(Some(here.to_owned())),
+            None => format!("{} is not UTF-8", here.display()),
+        },
+        Err(why) => why,
+    };
+    if work_here {
+        return Err(Failure::usage(why).into());
+    }
+    render::remark(&format!("(working in the agent's workspace: {why})"));
+    Ok(None)
 }
 
 fn interrupted(signal: Signal, state: &str) -> Failure {
@@ -285,6 +313,14 @@ impl Args {
             on_restart: None,
             strict: self.strict.then_some(true),
             attachments: Vec::new(),
+            model: self.model.clone(),
+            provider: None,
+            cwd: None,
+            prompt_mode: None,
+            bootstrap_context_mode: None,
+            disable_message_tool: None,
+            expected_existing_session_id: None,
+            input_provenance: None,
         })
     }
 }

@@ -6,6 +6,8 @@ mod model_names;
 mod parts;
 mod sections;
 mod text;
+#[cfg(test)]
+mod unread;
 
 use std::path::{Path, PathBuf};
 

@@ -37,23 +37,23 @@ where
 /// Asks about something that the asker runs itself. Answered when it is decided, or at once if the asker wants to wait
 /// by itself.
 async fn request(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
-    let params: RequestParams = asked.params()?;
+    let RequestParams { id, command, timeout_ms, two_phase, more } = asked.params()?;
     let generation = asked.generation();
-    let command = params.command.filter(|command| !command.trim().is_empty());
+    let command = command.filter(|command| !command.trim().is_empty());
     let missing = || ErrorShape::invalid("invalid exec.approval.request params: command is missing");
-    let agent = params.more.get("agentId").and_then(Value::as_str);
+    let agent = more.get("agentId").and_then(Value::as_str);
     let ticket = Ticket {
-        id: params.id,
+        id,
         agent: agent.map_or_else(AgentId::main, AgentId::normalize),
         command: command.ok_or_else(missing)?,
-        told: params.more,
+        told: more,
         bound: None,
         rules: Vec::new(),
         call: Value::Null,
-        expires: params.timeout_ms.map_or(EXPIRES, Duration::from_millis),
+        expires: timeout_ms.map_or(EXPIRES, Duration::from_millis),
     };
     let entry = desk.ask(ticket).await.map_err(|error| refusal(&error, generation))?;
-    if params.two_phase {
+    if two_phase {
         return Ok(json!({
             "status": "accepted", "id": entry.id, "createdAtMs": entry.created_at_ms, "expiresAtMs": entry.expires_at_ms,
         }));

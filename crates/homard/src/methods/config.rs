@@ -107,13 +107,13 @@ fn set(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
 
 /// What is set is at work at once anyway, and nobody is waited for.
 fn apply(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
-    let ApplyParams { raw, base_hash, followup: _ } = asked.params()?;
+    let ApplyParams { raw, base_hash } = asked.params()?;
     let value = object("config.apply", &raw)?;
     made((live, paths), base_hash.as_deref(), |text| whole(&raw, &value, text))
 }
 
 fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
-    let PatchParams { raw, base_hash, replace_paths, followup: _ } = asked.params()?;
+    let PatchParams { raw, base_hash, replace_paths } = asked.params()?;
     let patch = object("config.patch", &raw)?;
     let replaced: Vec<Path> = replace_paths.iter().filter_map(|path| path.parse().ok()).collect();
     made((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))

@@ -23,6 +23,7 @@ mod many;
 mod mcp;
 mod models;
 mod owner_tools;
+mod parameters;
 mod plugins;
 mod probe;
 mod processes;

@@ -28,7 +28,17 @@ pub(crate) async fn connect(port: u16, token: &str) -> Socket {
 }
 
 /// Connects to a gateway as a client of this protocol that asks for these scopes and has these caps.
-pub(crate) async fn connect_as(port: u16, token: &str, protocol: u64, (scopes, caps): (&[&str], &[&str])) -> Socket {
+pub(crate) async fn connect_as(port: u16, token: &str, protocol: u64, wanted: (&[&str], &[&str])) -> Socket {
+    hello_as(port, token, protocol, wanted).await.0
+}
+
+/// The same, with what the gateway says of itself.
+pub(crate) async fn hello_as(
+    port: u16,
+    token: &str,
+    protocol: u64,
+    (scopes, caps): (&[&str], &[&str]),
+) -> (Socket, Value) {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let (mut socket, _) = client_async(format!("ws://127.0.0.1:{port}"), stream).await.unwrap();
     assert_eq!(hear(&mut socket).await.unwrap()["event"], "connect.challenge");
@@ -37,7 +47,7 @@ pub(crate) async fn connect_as(port: u16, token: &str, protocol: u64, (scopes, c
         "minProtocol": protocol, "maxProtocol": protocol, "client": client, "scopes": scopes, "caps": caps, "auth": {"token": token},
     });
     tell(&mut socket, &json!({"type": "req", "id": "hello", "method": "connect", "params": params})).await;
-    let hello = hear(&mut socket).await.unwrap();
+    let mut hello = hear(&mut socket).await.unwrap();
     assert_eq!((&hello["id"], &hello["ok"]), (&json!("hello"), &json!(true)), "{hello}");
-    socket
+    (socket, hello["payload"].take())
 }

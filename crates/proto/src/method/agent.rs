@@ -3,12 +3,12 @@
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Params, chat::Attachment};
 use crate::{Generation, RunId, SessionId, schema::Schema};
 
-/// What `agent` takes. Only the members that the loop uses have a field; the schema knows all of them.
+/// What `agent` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentParams {
@@ -80,6 +80,30 @@ pub struct AgentParams {
     /// Pictures for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
+    /// The only model that this run asks, as `provider/model`, or without a provider (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The provider of that model (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The working directory of the run's tools, absolute (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// How much of the system prompt the model gets: `full`, `minimal` or `none` (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_mode: Option<String>,
+    /// `lightweight` leaves the files of the workspace out of the system prompt (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_context_mode: Option<String>,
+    /// Whether the run does not have the tool `message` (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_message_tool: Option<bool>,
+    /// The session id that the session must have (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_existing_session_id: Option<SessionId>,
+    /// Where the message comes from; it is kept with the message (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_provenance: Option<Value>,
 }
 
 fn agent_schema(generation: Generation) -> Schema {
@@ -106,9 +130,6 @@ fn agent_schema(generation: Generation) -> Schema {
         "accountId",
         "replyAccountId",
         "threadId",
-        "groupId",
-        "groupChannel",
-        "groupSpace",
         "lane",
         "extraSystemPrompt",
         "spawnedBy",
@@ -117,13 +138,25 @@ fn agent_schema(generation: Generation) -> Schema {
     }
     if generation == Generation::Four {
         properties["label"]["maxLength"] = 512.into();
-        for name in ["provider", "model", "cwd", "promptMode", "bootstrapContextMode", "expectedExistingSessionId"] {
+        for name in ["provider", "model"] {
             properties[name] = text();
         }
-        for name in ["bestEffortDeliver", "modelRun", "disableMessageTool", "suppressPromptPersistence"] {
+        for name in ["cwd", "expectedExistingSessionId"] {
+            properties[name] = json!({"type": "string", "minLength": 1});
+        }
+        for name in ["bestEffortDeliver", "disableMessageTool"] {
             properties[name] = json!({"type": "boolean"});
         }
-        properties["inputProvenance"] = json!({"type": "object"});
+        properties["promptMode"] = json!({"enum": ["full", "minimal", "none"]});
+        properties["bootstrapContextMode"] = json!({"enum": ["full", "lightweight"]});
+        properties["inputProvenance"] = json!({
+            "type": "object", "additionalProperties": false, "required": ["kind"],
+            "properties": {
+                "kind": {"enum": ["external_user", "inter_session", "internal_system"]},
+                "originSessionId": {"type": "string"}, "sourceSessionKey": {"type": "string"},
+                "sourceChannel": {"type": "string"}, "sourceTool": {"type": "string"},
+            },
+        });
     }
     Schema::compile(&json!({
         "type": "object", "additionalProperties": false,
@@ -131,8 +164,26 @@ fn agent_schema(generation: Generation) -> Schema {
     }))
 }
 
+/// Why the parameters about a group are refused.
+const GROUPS: &str = "a group is known by the key of its session; name that with sessionKey";
+
 impl Params for AgentParams {
     const METHOD: &'static str = "agent";
+    const REFUSED: &'static [(&'static str, &'static str)] = &[
+        ("groupId", GROUPS),
+        ("groupChannel", GROUPS),
+        ("groupSpace", GROUPS),
+        (
+            "modelRun",
+            "a run has its agent's prompt and tools; ask a model alone with promptMode \"none\" in a session of its own",
+        ),
+        (
+            "suppressPromptPersistence",
+            "every message that a run answers is in the transcript, which a restart resumes from",
+        ),
+        ("sessionEffects", "every run is visible; use a session of its own for one that should not touch another"),
+        ("internalEvents", "what happens in the background is told with system-event"),
+    ];
 
     fn schema(generation: Generation) -> &'static Schema {
         static THREE: LazyLock<Schema> = LazyLock::new(|| agent_schema(Generation::Three));

@@ -74,7 +74,7 @@ pub struct PairingApproveParams {
 
 params!(PairingApproveParams, "channels.pairing.approve", &["channel"], |_| (
     json!({"channel": text(), "code": text(), "requestId": text(), "notify": flag(), "guest": flag()}),
-    Others::PassedOver
+    Others::Refused
 ));
 
 /// What `channels.pairing.dismiss` takes.
@@ -89,7 +89,7 @@ pub struct PairingDismissParams {
 
 params!(PairingDismissParams, "channels.pairing.dismiss", &["channel", "requestId"], |_| (
     json!({"channel": text(), "requestId": text()}),
-    Others::PassedOver
+    Others::Refused
 ));
 
 /// What `channels.pairing.revoke` takes.
@@ -146,8 +146,21 @@ params!(SendParams, "send", &["to", "idempotencyKey"], |_| (
         "channel": text(), "accountId": text(), "threadId": text(), "replyToId": text(), "silent": flag(),
         "idempotencyKey": text(),
     }),
-    Others::PassedOver
-));
+    Others::Refused
+), refused: &[
+    ("buffer", MEDIA),
+    ("filename", MEDIA),
+    ("contentType", MEDIA),
+    ("asVoice", MEDIA),
+    ("gifPlayback", MEDIA),
+    ("forceDocument", MEDIA),
+    ("parseMode", "a text is Markdown"),
+    ("agentId", NO_SESSION),
+    ("sessionKey", NO_SESSION),
+]);
+
+const MEDIA: &str = "media is named by its address, with mediaUrl, and sent as what it is";
+const NO_SESSION: &str = "the message is not part of a session; let an agent send it with agent and deliver";
 
 /// What `poll` takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,5 +194,10 @@ params!(PollParams, "poll", &["to", "question", "options", "idempotencyKey"], |_
         "maxSelections": {"type": "integer", "minimum": 1, "maximum": 12}, "channel": text(), "accountId": text(),
         "threadId": text(), "idempotencyKey": text(),
     }),
-    Others::PassedOver
-));
+    Others::Refused
+), refused: &[
+    ("durationSeconds", "a poll stays open"),
+    ("durationHours", "a poll stays open"),
+    ("silent", "a poll is announced like any message"),
+    ("isAnonymous", "whether a poll is anonymous is up to the platform"),
+]);

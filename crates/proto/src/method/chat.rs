@@ -3,10 +3,10 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use super::{Others, flag, text};
+use super::{Others, text};
 use crate::{EntryId, Generation, Route, RunId, SessionId};
 
-/// What `chat.send` takes. Only the members that the loop uses have a field; the schema knows all of them.
+/// What `chat.send` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SendParams {
@@ -16,7 +16,10 @@ pub struct SendParams {
     pub message: String,
     /// Names the run; the same key never runs twice.
     pub idempotency_key: RunId,
-    /// The transcript that the sender believes in.
+    /// The agent of the session, for a key that names none (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The session id that the session must have (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// How hard the model thinks.
@@ -119,33 +122,31 @@ fn send_members(generation: Generation) -> Value {
     });
     if generation == Generation::Four {
         properties["sessionKey"]["maxLength"] = 512.into();
-        for name in ["agentId", "sessionId", "replyToId", "expectedSessionRoutingContract"] {
+        for name in ["agentId", "sessionId"] {
             properties[name] = json!({"type": "string", "minLength": 1});
         }
-        for name in [
-            "originatingChannel",
-            "originatingTo",
-            "originatingAccountId",
-            "originatingThreadId",
-            "systemProvenanceReceipt",
-        ] {
+        for name in ["originatingChannel", "originatingTo", "originatingAccountId", "originatingThreadId"] {
             properties[name] = json!({"type": "string"});
         }
-        for name in ["intent", "toolBindings", "systemInputProvenance"] {
-            properties[name] = json!({"type": "object"});
-        }
-        for name in ["fastMode", "expectedPermissionMode", "expectedToolOverrides"] {
-            properties[name] = json!({});
-        }
         properties["expectedLeafEntryId"] = json!({"type": ["string", "null"], "minLength": 1});
-        properties["fastAutoOnSeconds"] = json!({"type": "integer", "minimum": 1});
         properties["suppressCommandInterpretation"] = json!({"type": "boolean"});
         properties["queueMode"] = json!({"enum": ["steer", "followup", "collect", "interrupt"]});
     }
     properties
 }
 
-params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], send_members);
+params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], send_members, refused: &[
+    ("replyToId", "quote the message that is answered"),
+    ("fastMode", "there is no fast mode; choose a faster model with /model"),
+    ("fastAutoOnSeconds", "there is no fast mode; choose a faster model with /model"),
+    ("intent", "a message is one turn of its session"),
+    ("toolBindings", "a run has the tools of its agent"),
+    ("systemInputProvenance", "a message of chat.send is the owner's; use agent with inputProvenance for others"),
+    ("systemProvenanceReceipt", "a message of chat.send is the owner's; use agent with inputProvenance for others"),
+    ("expectedSessionRoutingContract", "sessions have none; name the session id with sessionId"),
+    ("expectedPermissionMode", "sessions have none; what a run may do is set by tools in the config"),
+    ("expectedToolOverrides", "sessions have none; what a run may do is set by tools in the config"),
+]);
 
 /// What `chat.history` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -153,6 +154,12 @@ params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], s
 pub struct HistoryParams {
     /// The session; echoed as it was asked for.
     pub session_key: String,
+    /// The agent of a key that names none (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The session id that the session must have (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
     /// How many messages; 200 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
@@ -179,10 +186,11 @@ fn history_members(generation: Generation) -> Value {
         "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
     });
     if generation == Generation::Four {
-        for name in ["agentId", "cursor", "messageId", "sessionId"] {
-            properties[name] = json!({"type": "string"});
+        properties["cursor"] = json!({"type": "string"});
+        for name in ["agentId", "sessionId"] {
+            properties[name] = text();
         }
-        for name in ["offset", "pendingBefore", "maxBytes"] {
+        for name in ["offset", "maxBytes"] {
             properties[name] = json!({"type": "integer", "minimum": 0});
         }
         properties["maxChars"] = json!({"type": "integer", "minimum": 1, "maximum": 500_000});
@@ -191,7 +199,11 @@ fn history_members(generation: Generation) -> Value {
     properties
 }
 
-params!(HistoryParams, "chat.history", &["sessionKey"], history_members);
+params!(HistoryParams, "chat.history", &["sessionKey"], history_members, refused: &[
+    ("messageId", "read the pages before it with offset"),
+], no_effect: &[
+    ("pendingBefore", "pendingInputs is always empty, so there are no pages of it"),
+]);
 
 /// What `chat.metadata` takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,14 +227,19 @@ params!(MetadataParams, "chat.metadata", &[], |_| {
 pub struct AbortParams {
     /// The session whose runs are meant.
     pub session_key: String,
+    /// The agent of a key that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
     /// One run of it; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
 }
 
 params!(AbortParams, "chat.abort", &["sessionKey"], |_| json!({
-    "sessionKey": text(), "runId": text(), "agentId": {"type": "string"}, "preserveSideRuns": flag(),
-}));
+    "sessionKey": text(), "runId": text(), "agentId": text(),
+}), no_effect: &[
+    ("preserveSideRuns", "there are no side runs beside a session's own"),
+]);
 
 /// What `chat.inject` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -230,6 +247,9 @@ params!(AbortParams, "chat.abort", &["sessionKey"], |_| json!({
 pub struct InjectParams {
     /// The session.
     pub session_key: String,
+    /// The agent of a key that names none (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
     /// What its assistant is to have said.
     pub message: String,
     /// What it is about; it stands before the words.

@@ -9,7 +9,7 @@ use super::{Others, flag, text};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListParams {
-    /// Whose commands; every agent has the same.
+    /// Whose commands; without one, the default agent's. Every agent has the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Whether their arguments are told.

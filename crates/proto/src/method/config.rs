@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Others, text};
-use crate::Generation;
 
 /// How long a path in a config may be.
 const PATH: u64 = 1024;
@@ -60,23 +59,14 @@ pub struct SetParams {
 
 params!(SetParams, "config.set", &["raw"], |_| (json!({"raw": text(), "baseHash": text()}), Others::Refused));
 
-/// Whom to tell of a change, and how soon it takes effect.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Followup {
-    /// The session that is told when the change is in effect.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_key: Option<String>,
-    /// Where the session's answer goes; newer clients only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivery_context: Option<Value>,
-    /// What it is told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// How long to wait before a restart, where one is needed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart_delay_ms: Option<u64>,
-}
+/// Parameters about the restart that a change has in OpenClaw.
+const RESTART: &[(&str, &str)] = &[
+    ("sessionKey", NO_RESTART),
+    ("deliveryContext", NO_RESTART),
+    ("note", NO_RESTART),
+    ("restartDelayMs", NO_RESTART),
+];
+const NO_RESTART: &str = "it is about a restart, and a change takes effect without one";
 
 /// What `config.apply` takes: the whole config anew, in effect at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,12 +77,9 @@ pub struct ApplyParams {
     /// What the file was when the caller read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_hash: Option<String>,
-    /// What comes after.
-    #[serde(flatten)]
-    pub followup: Followup,
 }
 
-params!(ApplyParams, "config.apply", &["raw"], |generation| (change(generation), Others::Refused));
+params!(ApplyParams, "config.apply", &["raw"], |_| (change(), Others::Refused), no_effect: RESTART);
 
 /// What `config.patch` takes: the parts that change; `null` removes one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,76 +93,52 @@ pub struct PatchParams {
     /// Paths whose values are replaced and not merged; newer clients only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace_paths: Vec<String>,
-    /// What comes after.
-    #[serde(flatten)]
-    pub followup: Followup,
 }
 
 params!(PatchParams, "config.patch", &["raw"], |generation| {
-    let mut properties = change(generation);
+    let mut properties = change();
     if generation == Generation::Four {
         properties["replacePaths"] = json!({"type": "array", "items": text()});
     }
     (properties, Others::Refused)
-});
+}, no_effect: RESTART);
 
-fn change(generation: Generation) -> Value {
-    let mut properties = json!({
-        "raw": text(), "baseHash": text(), "sessionKey": {"type": "string"}, "note": {"type": "string"},
-        "restartDelayMs": {"type": "integer", "minimum": 0},
-    });
-    if generation == Generation::Four {
-        properties["deliveryContext"] = json!({
-            "type": "object", "additionalProperties": false,
-            "properties": {
-                "channel": {"type": "string"}, "to": {"type": "string"}, "accountId": {"type": "string"},
-                "threadId": {"type": ["string", "number"]},
-            },
-        });
-    }
-    properties
+fn change() -> Value {
+    json!({"raw": text(), "baseHash": text()})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::Params;
+    use crate::{Generation, method::Params};
 
     fn refused<P: Params + fmt::Debug>(generation: Generation, params: Value) -> String {
         P::decode(generation, Some(params)).unwrap_err().message
     }
 
     #[test]
-    fn a_change_says_what_changes_and_what_comes_after() {
+    fn a_change_says_what_changes() {
         let params = json!({
             "raw": "{}", "baseHash": "abc", "sessionKey": "main", "note": "new model", "restartDelayMs": 0,
         });
-        let followup = Followup {
-            session_key: Some("main".to_owned()),
-            delivery_context: None,
-            note: Some("new model".to_owned()),
-            restart_delay_ms: Some(0),
-        };
         for generation in [Generation::Three, Generation::Four] {
             let (raw, base_hash) = (Raw("{}".to_owned()), Some("abc".to_owned()));
-            let applied = ApplyParams { raw: raw.clone(), base_hash: base_hash.clone(), followup: followup.clone() };
+            let applied = ApplyParams { raw: raw.clone(), base_hash: base_hash.clone() };
             assert_eq!(ApplyParams::decode(generation, Some(params.clone())), Ok(applied));
-            let patched = PatchParams { raw, base_hash, replace_paths: Vec::new(), followup: followup.clone() };
+            let patched = PatchParams { raw, base_hash, replace_paths: Vec::new() };
             assert_eq!(PatchParams::decode(generation, Some(params.clone())), Ok(patched));
         }
     }
 
     #[test]
-    fn only_newer_clients_say_where_the_answer_goes_and_what_is_replaced() {
+    fn only_newer_clients_say_what_is_replaced() {
         let params =
             json!({"raw": "{}", "deliveryContext": {"channel": "slack", "threadId": 7}, "replacePaths": ["a"]});
         let newer = PatchParams::decode(Generation::Four, Some(params.clone())).unwrap();
         assert_eq!(newer.replace_paths, ["a"]);
-        assert_eq!(newer.followup.delivery_context, Some(json!({"channel": "slack", "threadId": 7})));
         assert_eq!(
             refused::<PatchParams>(Generation::Three, params.clone()),
-            "invalid config.patch params: at root: unexpected property 'deliveryContext'; \
-             at root: unexpected property 'replacePaths'"
+            "invalid config.patch params: at root: unexpected property 'replacePaths'"
         );
         assert_eq!(
             refused::<ApplyParams>(Generation::Four, params),
@@ -193,10 +156,6 @@ mod tests {
             assert_eq!(
                 refused::<SetParams>(generation, json!({"baseHash": "abc"})),
                 "invalid config.set params: must have required property 'raw'"
-            );
-            assert_eq!(
-                refused::<PatchParams>(generation, json!({"raw": "{}", "restartDelayMs": -1})),
-                "invalid config.patch params: at /restartDelayMs: must be >= 0"
             );
             assert_eq!(
                 refused::<GetParams>(generation, json!({"path": "gateway"})),

@@ -9,7 +9,7 @@ use super::{Others, text};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListParams {}
 
-params!(ListParams, "device.pair.list", &[], |_| (json!({}), Others::PassedOver));
+params!(ListParams, "device.pair.list", &[], |_| (json!({}), Others::Refused));
 
 /// What `device.pair.approve` and `device.pair.reject` take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,24 +19,47 @@ pub struct DecideParams {
     pub request_id: String,
 }
 
-params!(DecideParams, "device.pair.approve", &["requestId"], |_| (json!({"requestId": text()}), Others::PassedOver));
+params!(DecideParams, "device.pair.approve", &["requestId"], |_| (json!({"requestId": text()}), Others::Refused));
 
-/// What `device.pair.remove` and `device.pair.rename` take.
+/// What `device.pair.remove` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DeviceParams {
+pub struct RemoveParams {
+    /// Which device.
+    pub device_id: String,
+}
+
+params!(RemoveParams, "device.pair.remove", &["deviceId"], |_| (json!({"deviceId": text()}), Others::Refused));
+
+/// What `device.pair.rename` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RenameParams {
     /// Which device.
     pub device_id: String,
     /// Its new name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
+    pub label: String,
 }
 
-params!(DeviceParams, "device.pair.remove", &["deviceId"], |_| {
-    (json!({"deviceId": text(), "label": {"type": "string", "minLength": 1, "maxLength": 64}}), Others::PassedOver)
+params!(RenameParams, "device.pair.rename", &["deviceId", "label"], |_| {
+    (json!({"deviceId": text(), "label": {"type": "string", "minLength": 1, "maxLength": 64}}), Others::Refused)
 });
 
-/// What `device.token.rotate` and `device.token.revoke` take.
+/// What `device.token.revoke` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RevokeParams {
+    /// Which device.
+    pub device_id: String,
+    /// In which role.
+    pub role: String,
+}
+
+params!(RevokeParams, "device.token.revoke", &["deviceId", "role"], |_| {
+    (json!({"deviceId": text(), "role": text()}), Others::Refused)
+});
+
+/// What `device.token.rotate` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenParams {
@@ -51,5 +74,5 @@ pub struct TokenParams {
 
 params!(TokenParams, "device.token.rotate", &["deviceId", "role"], |_| {
     let scopes = json!({"type": "array", "items": text()});
-    (json!({"deviceId": text(), "role": text(), "scopes": scopes}), Others::PassedOver)
+    (json!({"deviceId": text(), "role": text(), "scopes": scopes}), Others::Refused)
 });

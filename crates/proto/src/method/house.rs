@@ -27,7 +27,18 @@ unheeded! {
     NothingParams = "list";
 }
 
-/// What `tools.catalog` and `tools.effective` take.
+/// What `tools.catalog` takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CatalogParams {
+    /// Whose tools; without one, the default agent's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+}
+
+params!(CatalogParams, "tools.catalog", &[], |_| (json!({"agentId": text()}), Others::PassedOver));
+
+/// What `tools.effective` takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolsParams {
@@ -39,21 +50,8 @@ pub struct ToolsParams {
     pub session_key: Option<String>,
 }
 
-params!(ToolsParams, "tools.catalog", &[], |_| {
+params!(ToolsParams, "tools.effective", &[], |_| {
     (json!({"agentId": text(), "sessionKey": text()}), Others::PassedOver)
-});
-
-/// What `usage.cost` takes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct UsageCostParams {
-    /// Of how many days.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub days: Option<u64>,
-}
-
-params!(UsageCostParams, "usage.cost", &[], |_| {
-    (json!({"days": {"type": "integer", "minimum": 1, "maximum": 366}}), Others::PassedOver)
 });
 
 /// What `system-event` takes.
@@ -64,8 +62,24 @@ pub struct SystemEventParams {
     pub text: String,
 }
 
-// Clients tell more of themselves with it, for lists of who is here.
-params!(SystemEventParams, "system-event", &["text"], |_| (json!({"text": text()}), Others::PassedOver));
+params!(SystemEventParams, "system-event", &["text"], |_| (json!({"text": text()}), Others::Refused), no_effect: &[
+    ("deviceId", PRESENCE),
+    ("instanceId", PRESENCE),
+    ("host", PRESENCE),
+    ("ip", PRESENCE),
+    ("mode", PRESENCE),
+    ("version", PRESENCE),
+    ("platform", PRESENCE),
+    ("deviceFamily", PRESENCE),
+    ("modelIdentifier", PRESENCE),
+    ("lastInputSeconds", PRESENCE),
+    ("reason", PRESENCE),
+    ("roles", PRESENCE),
+    ("scopes", PRESENCE),
+    ("tags", PRESENCE),
+]);
+
+const PRESENCE: &str = "it is about who is connected, which the gateway knows from its connections";
 
 /// What `models.authStatus`, `doctor.memory.status` and `webSearch.status` take.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,23 @@
 //! The methods of the gateway, one file a family: what they take and what they give.
 
 /// Says what the parameters of a method are: which members must be there, and which may, by generation. Others are
-/// refused, unless the members say that they are passed over.
+/// refused, unless the members say that they are passed over. `refused` and `no_effect` name parameters of OpenClaw that
+/// no member stands for, with the reason ([`Params::REFUSED`], [`Params::NO_EFFECT`]).
 macro_rules! params {
     ($type:ident, $method:literal, $required:expr, $members:expr) => {
+        params!($type, $method, $required, $members, refused: &[], no_effect: &[]);
+    };
+    ($type:ident, $method:literal, $required:expr, $members:expr, refused: $refused:expr) => {
+        params!($type, $method, $required, $members, refused: $refused, no_effect: &[]);
+    };
+    ($type:ident, $method:literal, $required:expr, $members:expr, no_effect: $no_effect:expr) => {
+        params!($type, $method, $required, $members, refused: &[], no_effect: $no_effect);
+    };
+    ($type:ident, $method:literal, $required:expr, $members:expr, refused: $refused:expr, no_effect: $no_effect:expr) => {
         impl $crate::method::Params for $type {
             const METHOD: &'static str = $method;
+            const REFUSED: &'static [(&'static str, &'static str)] = $refused;
+            const NO_EFFECT: &'static [(&'static str, &'static str)] = $no_effect;
 
             fn schema(generation: $crate::Generation) -> &'static $crate::schema::Schema {
                 use std::sync::LazyLock;
@@ -61,13 +73,30 @@ pub trait Params: DeserializeOwned {
     /// The method's name.
     const METHOD: &'static str;
 
+    /// Parameters of OpenClaw that are refused by name, each with the reason and the way out. `null` and `false` ask for
+    /// nothing and are accepted.
+    const REFUSED: &'static [(&'static str, &'static str)] = &[];
+
+    /// Parameters that OpenClaw's clients send and that need no effect, each with the reason: what they ask for is always
+    /// so, or there is nothing here that they could apply to.
+    const NO_EFFECT: &'static [(&'static str, &'static str)] = &[];
+
     /// What a caller of that generation may send.
     fn schema(generation: Generation) -> &'static Schema;
 
     /// Checks and reads parameters; absent and `null` mean "none".
     fn decode(generation: Generation, params: Option<Value>) -> Result<Self, ErrorShape> {
-        let params = params.filter(|params| !params.is_null()).unwrap_or_else(|| Value::Object(Map::new()));
+        let mut params = params.filter(|params| !params.is_null()).unwrap_or_else(|| Value::Object(Map::new()));
         let wrong = |why: &str| ErrorShape::invalid(format!("invalid {} params: {why}", Self::METHOD));
+        if let Value::Object(members) = &mut params {
+            for (name, why) in Self::REFUSED {
+                match members.shift_remove(*name) {
+                    None | Some(Value::Null | Value::Bool(false)) => {}
+                    Some(_) => return Err(wrong(&format!("{name} is not supported: {why}"))),
+                }
+            }
+            Self::NO_EFFECT.iter().for_each(|(name, _)| drop(members.shift_remove(*name)));
+        }
         let problems = Self::schema(generation).check(&params);
         if !problems.is_empty() {
             return Err(wrong(&summary(&problems)));
@@ -120,3 +149,6 @@ fn flag() -> Value {
 fn text() -> Value {
     json!({"type": "string", "minLength": 1})
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,22 +69,48 @@ pub struct ListParams {
     /// Only those that have a board, or only those that have none (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub has_board: Option<bool>,
+    /// Whether those are listed that were archived: `true` for only those, `"all"` for those, too (protocol 4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archived: Option<Value>,
+    /// Only those whose agent is configured (protocol 4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configured_agents_only: Option<bool>,
+    /// Only those that a person wrote to (protocol 4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_last_interaction: Option<bool>,
+    /// `updatedAt` or `lastInteractionAt` (protocol 4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_by: Option<String>,
 }
 
 params!(ListParams, "sessions.list", &[], |generation| {
     let properties = json!({
         "limit": count(1), "activeMinutes": count(1),
-        "includeGlobal": flag(), "includeUnknown": flag(), "includeDerivedTitles": flag(), "includeLastMessage": flag(),
+        "includeGlobal": flag(), "includeUnknown": flag(),
         "label": label(Generation::Four), "spawnedBy": text(), "agentId": text(), "search": {"type": "string"},
     });
     let mut more = vec![("offset", count(0)), ("archived", json!({"anyOf": [{"type": "boolean"}, {"const": "all"}]}))];
-    let flags = ["requireLastInteraction", "configuredAgentsOnly", "ownerFirst", "involvingMe", "includePeople"];
-    let later = ["excludeSubagents", "hasBoard", "includeActivitySummary"];
-    more.extend(flags.into_iter().chain(later).map(|name| (name, flag())));
-    let words = ["sortBy", "boardFace", "creatorId", "ownerId", "involvingProfileId"];
-    more.extend(words.map(|name| (name, json!({"type": "string"}))));
+    let flags = ["requireLastInteraction", "configuredAgentsOnly", "excludeSubagents", "hasBoard"];
+    more.extend(flags.map(|name| (name, flag())));
+    more.push(("sortBy", json!({"enum": ["updatedAt", "lastInteractionAt"]})));
     newer(generation, properties, &more)
-});
+}, refused: &[
+    ("boardFace", "sessions have no boards"),
+    ("creatorId", ONE_OWNER),
+    ("ownerId", ONE_OWNER),
+    ("involvingProfileId", ONE_OWNER),
+], no_effect: &[
+    ("includeDerivedTitles", NO_COLUMN),
+    ("includeLastMessage", NO_COLUMN),
+    ("includeActivitySummary", NO_COLUMN),
+    ("ownerFirst", ALL_OWNED),
+    ("involvingMe", ALL_OWNED),
+    ("includePeople", ALL_OWNED),
+]);
+
+const ONE_OWNER: &str = "a gateway has one owner, whose the sessions are";
+const ALL_OWNED: &str = "a gateway has one owner, whose all sessions are";
+const NO_COLUMN: &str = "it asks for a column that rows may leave out, and they do";
 
 /// What `sessions.resolve` takes: one of the first three.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -143,9 +169,10 @@ pub struct DescribeParams {
     pub key: String,
 }
 
-params!(DescribeParams, "sessions.describe", &["key"], |_| json!({
-    "key": text(), "includeDerivedTitles": flag(), "includeLastMessage": flag(),
-}));
+params!(DescribeParams, "sessions.describe", &["key"], |_| json!({"key": text()}), no_effect: &[
+    ("includeDerivedTitles", NO_COLUMN),
+    ("includeLastMessage", NO_COLUMN),
+]);
 
 /// What `sessions.patch` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -171,26 +198,24 @@ params!(PatchParams, "sessions.patch", &["key"], |generation| {
         "sendPolicy": or_null(&json!({"enum": ["allow", "deny"]})),
         "groupActivation": or_null(&json!({"enum": ["mention", "always"]})),
     });
-    for name in [
-        "thinkingLevel",
-        "verboseLevel",
-        "reasoningLevel",
-        "elevatedLevel",
-        "execHost",
-        "execSecurity",
-        "execAsk",
-        "execNode",
-        "model",
-        "spawnedBy",
-    ] {
+    for name in ["thinkingLevel", "verboseLevel", "reasoningLevel", "model", "spawnedBy"] {
         properties[name] = or_null(&text());
     }
     let words = ["icon", "color", "category"].map(|name| (name, or_null(&json!({"type": "string", "maxLength": 512}))));
     let flags = ["archived", "pinned", "unread"].map(|name| (name, flag()));
-    let mut guards = ["agentId", "expectedSessionId"].map(|name| (name, text())).to_vec();
-    guards.push(("expectedMarkedUnreadAt", or_null(&json!({"type": "number", "minimum": 0}))));
+    let guards = ["agentId", "expectedSessionId"].map(|name| (name, text()));
     newer(generation, properties, &[&words[..], &flags, &guards].concat())
-});
+}, refused: &[
+    ("elevatedLevel", EXEC),
+    ("execHost", EXEC),
+    ("execSecurity", EXEC),
+    ("execAsk", EXEC),
+    ("execNode", EXEC),
+], no_effect: &[
+    ("expectedMarkedUnreadAt", "the newest mark of a session counts, whoever made it"),
+]);
+
+const EXEC: &str = "commands run as tools.exec and approvals in the config say, in every session";
 
 /// What `sessions.reset` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -201,6 +226,9 @@ pub struct ResetParams {
     /// The agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
+    /// What hooks are told: `new` or `reset` (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 params!(ResetParams, "sessions.reset", &["key"], |generation| {
@@ -223,6 +251,9 @@ pub struct DeleteParams {
     /// The transcript that the caller believes in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_session_id: Option<SessionId>,
+    /// Whether hooks are told; they always are (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emit_lifecycle_hooks: Option<bool>,
 }
 
 params!(DeleteParams, "sessions.delete", &["key"], |generation| {
@@ -239,18 +270,17 @@ pub struct CompactParams {
     /// The agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// How many lines stay, as older programs say it. A transcript keeps every line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_lines: Option<u64>,
     /// What the summary should pay attention to. OpenClaw does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
 }
 
 params!(CompactParams, "sessions.compact", &["key"], |generation| {
-    let properties = json!({"key": text(), "maxLines": count(1), "focus": {"type": "string"}});
+    let properties = json!({"key": text(), "focus": {"type": "string"}});
     newer(generation, properties, &[("agentId", text())])
-});
+}, refused: &[
+    ("maxLines", "a transcript keeps every line; without it, the conversation is summarised"),
+]);
 
 /// What `sessions.compactions` takes. OpenClaw does not have it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -320,5 +350,7 @@ params!(CreateParams, "sessions.create", &[], |_| json!({
     "key": text(), "idempotencyKey": text(), "agentId": text(), "parentSessionKey": text(),
     "label": label(Generation::Four), "displayName": {"type": "string", "minLength": 1, "maxLength": 500},
     "category": label(Generation::Four), "model": text(), "thinkingLevel": text(),
-    "succeedsParent": flag(), "emitCommandHooks": flag(),
-}));
+}), no_effect: &[
+    ("succeedsParent", "a session that another one follows stays as it is"),
+    ("emitCommandHooks", "hooks are told of the session when its first run begins"),
+]);

@@ -1,11 +1,35 @@
 //! `usage.cost`, `sessions.usage*`: what models took.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Others, text};
 
-/// What `usage.cost` and `sessions.usage` take, as far as it is looked at.
+/// What `usage.cost` takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CostParams {
+    /// How many days back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub days: Option<u32>,
+    /// From which day on, as `2026-11-15`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_date: Option<String>,
+    /// Up to which day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_date: Option<String>,
+}
+
+// Clients of each generation say more than is looked at here.
+params!(CostParams, "usage.cost", &[], |_| (days(), Others::PassedOver));
+
+/// The members that name a period.
+fn days() -> Value {
+    let day = json!({"type": "string", "pattern": "^\\d{4}-\\d{2}-\\d{2}$"});
+    json!({"days": {"type": "integer", "minimum": 1, "maximum": 400}, "startDate": day, "endDate": day})
+}
+
+/// What `sessions.usage` takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PeriodParams {
@@ -27,19 +51,27 @@ pub struct PeriodParams {
 }
 
 // Clients of each generation say more than is looked at here.
-params!(PeriodParams, "usage.cost", &[], |_| {
-    let day = json!({"type": "string", "pattern": "^\\d{4}-\\d{2}-\\d{2}$"});
-    let properties = json!({
-        "days": {"type": "integer", "minimum": 1, "maximum": 400}, "startDate": day, "endDate": day, "key": text(),
-        "limit": {"type": "integer", "minimum": 1},
-    });
+params!(PeriodParams, "sessions.usage", &[], |_| {
+    let mut properties = days();
+    properties["key"] = text();
+    properties["limit"] = json!({"type": "integer", "minimum": 1});
     (properties, Others::PassedOver)
 });
 
-/// What `sessions.usage.timeseries` and `sessions.usage.logs` take.
+/// What `sessions.usage.timeseries` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OneParams {
+pub struct TimeseriesParams {
+    /// The session.
+    pub key: String,
+}
+
+params!(TimeseriesParams, "sessions.usage.timeseries", &["key"], |_| (json!({"key": text()}), Others::PassedOver));
+
+/// What `sessions.usage.logs` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogsParams {
     /// The session.
     pub key: String,
     /// How many lines at most.
@@ -47,6 +79,6 @@ pub struct OneParams {
     pub limit: Option<usize>,
 }
 
-params!(OneParams, "sessions.usage", &["key"], |_| {
+params!(LogsParams, "sessions.usage.logs", &["key"], |_| {
     (json!({"key": text(), "limit": {"type": "integer", "minimum": 1}}), Others::PassedOver)
 });

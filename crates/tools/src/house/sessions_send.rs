@@ -161,6 +161,7 @@ fn refusal(error: SubmitError) -> No {
         | SubmitError::Overloaded
         | SubmitError::Store(_)
         | SubmitError::Stopping
+        | SubmitError::SessionChanged
         | SubmitError::Held(_) => No::error(error),
     }
 }

@@ -19,8 +19,9 @@ pub(super) mod tests;
 use std::{borrow::Cow, path::Path, sync::Arc};
 
 use homard_model::ToolSpec;
+use homard_store::PromptMode;
 
-use super::scene::{Mode, Scene, Stable, Wording};
+use super::scene::{Scene, Stable, Wording};
 use crate::secrets::Secrets;
 
 /// A system prompt, and what it is made of.
@@ -67,7 +68,7 @@ pub(super) const TOOLING: &str = "Tooling";
 struct Section {
     name: &'static str,
     /// The mode that tells the least and still has it.
-    least: Mode,
+    least: PromptMode,
     rich: Writer,
     /// `None` where a lean prompt does without it.
     lean: Option<Writer>,
@@ -84,9 +85,9 @@ enum Writer {
 
 /// Which sections there are, in which modes, and in which words.
 const SECTIONS: &[Section] = &{
-    use Mode::{Full, Minimal, None as Nothing};
+    use PromptMode::{Full, Minimal, None as Nothing};
     use Writer::{Stable, Turn};
-    const fn section(name: &'static str, least: Mode, rich: Writer, lean: Option<Writer>) -> Section {
+    const fn section(name: &'static str, least: PromptMode, rich: Writer, lean: Option<Writer>) -> Section {
         Section { name, least, rich, lean }
     }
     [

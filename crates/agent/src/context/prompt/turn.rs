@@ -1,14 +1,13 @@
 //! What may change from one run to the next: the caller's words, the machine, the model.
 
-use super::{
-    super::scene::{Mode, Scene},
-    known, words,
-};
+use homard_store::PromptMode;
+
+use super::{super::scene::Scene, known, words};
 
 pub(super) fn extra(scene: &Scene<'_>) -> Option<String> {
     let heading = match scene.mode {
-        Mode::Full => "## Group Chat Context",
-        Mode::Minimal | Mode::None => "## Subagent Context",
+        PromptMode::Full => "## Group Chat Context",
+        PromptMode::Minimal | PromptMode::None => "## Subagent Context",
     };
     Some(format!("{heading}\n{}", words(scene.turn.extra)?))
 }

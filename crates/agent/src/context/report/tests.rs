@@ -1,22 +1,23 @@
 //! What a report says of a prompt.
 
 use homard_proto::AgentId;
+use homard_store::PromptMode;
 use serde_json::json;
 
 use super::{
     super::{
         prompt::{self, tests::full},
-        scene::{Mode, Wording},
+        scene::Wording,
     },
     *,
 };
 use crate::command::Ask;
 
-fn report(mode: Mode, wording: Wording) -> Report {
+fn report(mode: PromptMode, wording: Wording) -> Report {
     report_from(Source::Run, mode, wording)
 }
 
-fn report_from(source: Source, mode: Mode, wording: Wording) -> Report {
+fn report_from(source: Source, mode: PromptMode, wording: Wording) -> Report {
     let scene = full(mode, wording);
     let (session, key) = (SessionId::parse("s-1").unwrap(), SessionKey::parse("main", &AgentId::main()).unwrap());
     let about = About {
@@ -35,7 +36,7 @@ fn report_from(source: Source, mode: Mode, wording: Wording) -> Report {
 
 #[test]
 fn a_report_has_the_shape_of_openclaws() {
-    let report = serde_json::to_value(report(Mode::Full, Wording::Rich)).unwrap();
+    let report = serde_json::to_value(report(PromptMode::Full, Wording::Rich)).unwrap();
     let members: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = "source generatedAt sessionId sessionKey provider model workspaceDir bootstrapMaxChars sandbox \
                     systemPrompt injectedWorkspaceFiles skills tools contextWindow parts tokens";
@@ -62,14 +63,16 @@ fn a_report_has_the_shape_of_openclaws() {
 
 #[test]
 fn a_report_about_what_was_not_sent_says_so() {
-    let estimate = report_from(Source::Estimate, Mode::Full, Wording::Rich);
-    let sent = report(Mode::Full, Wording::Rich);
+    let estimate = report_from(Source::Estimate, PromptMode::Full, Wording::Rich);
+    let sent = report(PromptMode::Full, Wording::Rich);
     assert_eq!(estimate, Report { source: "estimate".to_owned(), ..sent });
 }
 
 #[test]
 fn the_sums_are_right() {
-    for (mode, wording) in [(Mode::Full, Wording::Rich), (Mode::Full, Wording::Lean), (Mode::Minimal, Wording::Rich)] {
+    for (mode, wording) in
+        [(PromptMode::Full, Wording::Rich), (PromptMode::Full, Wording::Lean), (PromptMode::Minimal, Wording::Rich)]
+    {
         let report = report(mode, wording);
         let chars = prompt::write(&full(mode, wording)).text.chars().count();
         let Sums { chars: all, project_context_chars, non_project_context_chars } = report.system_prompt;
@@ -80,7 +83,7 @@ fn the_sums_are_right() {
 
 #[test]
 fn what_is_not_told_weighs_nothing() {
-    let report = report(Mode::None, Wording::Rich);
+    let report = report(PromptMode::None, Wording::Rich);
     let Sums { chars, project_context_chars, .. } = report.system_prompt;
     assert_eq!((chars, project_context_chars), (report.parts[0].chars, 0));
     assert_eq!(
@@ -91,7 +94,7 @@ fn what_is_not_told_weighs_nothing() {
 
 #[test]
 fn a_report_is_read_back_and_so_is_openclaws() {
-    let report = report(Mode::Full, Wording::Rich);
+    let report = report(PromptMode::Full, Wording::Rich);
     assert_eq!(serde_json::from_value::<Report>(serde_json::to_value(&report).unwrap()).unwrap(), report);
     let foreign = json!({"source": "run", "provider": "fake", "model": "fake-1", "currentTurn": {},
                          "systemPrompt": {"chars": 23_151, "projectContextChars": 13_365, "nonProjectContextChars": 9_786},
@@ -120,7 +123,7 @@ fn people_are_told_in_words() {
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     settings.bind(|| {
-        let mut report = report(Mode::Full, Wording::Rich);
+        let mut report = report(PromptMode::Full, Wording::Rich);
         report.tokens.as_mut().unwrap().context = Some(50_100);
         insta::assert_snapshot!("list", words(&report, Ask::List));
         insta::assert_snapshot!("detail", words(&report, Ask::Detail));
@@ -129,6 +132,6 @@ fn people_are_told_in_words() {
 
 #[test]
 fn programs_are_told_everything() {
-    let report = report(Mode::Full, Wording::Lean);
+    let report = report(PromptMode::Full, Wording::Lean);
     assert_eq!(serde_json::from_str::<Report>(&words(&report, Ask::Json)).unwrap(), report);
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::envelope;
 use crate::{
-    methods::{session_key, sessions::defaults, unavailable},
+    methods::{keyed, sessions::defaults, unavailable},
     router::{Answer, Call},
 };
 
@@ -31,26 +31,34 @@ const MARK: &str = "…(truncated)…";
 
 /// What was said in a session, newest last.
 pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: HistoryParams = call.params()?;
-    let key = session_key(&call.server, HistoryParams::METHOD, &params.session_key)?;
+    let HistoryParams { session_key, agent_id, session_id, limit, offset, max_chars, max_bytes, cursor, input_run_ids } =
+        call.params()?;
+    let key = keyed(&call.server, HistoryParams::METHOD, &session_key, agent_id.as_deref())?;
     // Nobody was given a place to go on from; whoever has one from elsewhere begins anew.
-    if params.cursor.is_some() {
+    if cursor.is_some() {
         return Ok(json!({"kind": "reset"}).into());
     }
     let found = call.server.hub.history_lines(&key).await.map_err(unavailable)?;
     let (record, messages) = found.map_or((None, Vec::new()), |(record, messages)| (Some(record), messages));
+    if let Some(expected) = session_id
+        && record.as_ref().is_none_or(|record| record.session_id != expected)
+    {
+        let why =
+            format!("invalid chat.history params: sessionId: {session_key} has another session id than {expected}");
+        return Err(ErrorShape::invalid(why).with_details(json!({"reason": "session-changed"})));
+    }
     // A message's place in the transcript does not change, whoever reads what of it.
     let leaf = messages.last().map(|(id, _)| id.clone());
     let messages: Vec<_> = places(&messages).filter(|(_, message)| is_read(message)).collect();
     let total = messages.len();
-    let offset = params.offset.unwrap_or(0).min(total);
-    let newest = messages.iter().rev().skip(offset).take(params.limit.unwrap_or(MESSAGES));
-    let bytes = params.max_bytes.unwrap_or(BYTES).min(BYTES);
+    let offset = offset.unwrap_or(0).min(total);
+    let newest = messages.iter().rev().skip(offset).take(limit.unwrap_or(MESSAGES));
+    let bytes = max_bytes.unwrap_or(BYTES).min(BYTES);
     let generation = call.client.generation;
-    let shown = newest.map(|(place, message)| placed(show(message, params.max_chars), place, generation));
+    let shown = newest.map(|(place, message)| placed(show(message, max_chars), place, generation));
     let shown = fitting(shown, bytes);
     let thinking = record.as_ref().and_then(|record| record.thinking_level.as_deref()).unwrap_or("off");
-    let mut answer = json!({"sessionKey": params.session_key, "thinkingLevel": thinking});
+    let mut answer = json!({"sessionKey": session_key, "thinkingLevel": thinking});
     if let Some(record) = &record {
         answer["sessionId"] = json!(record.session_id);
         if let Some(level) = &record.verbose_level {
@@ -70,7 +78,7 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
             answer["sessionInfo"] = row(&call, &key, record);
             answer["sessionInfo"]["activeLeafEntryId"] = json!(leaf);
         }
-        if params.input_run_ids.is_some() {
+        if input_run_ids.is_some() {
             answer["inputReceipts"] = json!([]);
             answer["inputConsumptions"] = json!([]);
         }

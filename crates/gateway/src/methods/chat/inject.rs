@@ -9,20 +9,20 @@ use serde_json::json;
 
 use crate::{
     message_feed::StoredMessage,
-    methods::{session_key, sessions::change::refusal},
+    methods::{keyed, sessions::change::refusal},
     news::Audience,
     router::{Answer, Call},
 };
 
 /// Appends a note to a session's transcript and tells everybody.
 pub(crate) async fn inject(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: InjectParams = call.params()?;
-    let key = session_key(&call.server, InjectParams::METHOD, &params.session_key)?;
-    let words = params.message.trim();
+    let InjectParams { session_key, agent_id, message, label } = call.params()?;
+    let key = keyed(&call.server, InjectParams::METHOD, &session_key, agent_id.as_deref())?;
+    let words = message.trim();
     if words.is_empty() {
         return Err(ErrorShape::invalid("invalid chat.inject params: message must not be blank"));
     }
-    let label = params.label.as_deref().map(str::trim).filter(|label| !label.is_empty());
+    let label = label.as_deref().map(str::trim).filter(|label| !label.is_empty());
     let text = label.map_or_else(|| words.to_owned(), |label| format!("[{label}]\n\n{words}"));
     let injected = call.server.hub.inject(&key, text).await.map_err(|error| refusal(&error))?;
     let (entry, said) = (&injected.entry, &injected.message);

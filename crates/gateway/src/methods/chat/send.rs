@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    methods::{session_key, submit::submit, unavailable},
+    methods::{keyed, submit::submit, unavailable},
     router::{Answer, Call},
 };
 
@@ -115,16 +115,16 @@ async fn check_policy(call: &Call, key: &SessionKey) -> Result<(), ErrorShape> {
 
 /// Stops a run of a session, or all of them.
 pub(crate) async fn abort(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: AbortParams = call.params()?;
-    let asked = session_key(&call.server, AbortParams::METHOD, &params.session_key)?;
-    let at_work = params.run_id.as_ref().and_then(|run| call.server.hub.session_of(run));
+    let AbortParams { session_key, agent_id, run_id } = call.params()?;
+    let asked = keyed(&call.server, AbortParams::METHOD, &session_key, agent_id.as_deref())?;
+    let at_work = run_id.as_ref().and_then(|run| call.server.hub.session_of(run));
     let key = match (at_work, call.client.generation) {
         (Some(other), Generation::Three) if other != asked => {
             return Err(ErrorShape::invalid("runId does not match sessionKey"));
         }
         (at_work, _) => at_work.unwrap_or(asked),
     };
-    Ok(stop(&call, &key, params.run_id, AbortReason::User).await)
+    Ok(stop(&call, &key, run_id, AbortReason::User).await)
 }
 
 /// Stops runs, and answers once everybody was told how they ended.

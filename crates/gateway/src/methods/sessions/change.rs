@@ -23,11 +23,9 @@ use homard_agent::row::session_row;
 
 /// Changes a conversation's settings.
 pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
-    let PatchParams { key, agent_id, expected_session_id, mut changes } = call.params()?;
+    let PatchParams { key, agent_id, expected_session_id, changes } = call.params()?;
     let server = &call.server;
     let key = meant::<PatchParams>(server, &key, agent_id.as_deref())?;
-    // A guard that unread marks have elsewhere, and no setting.
-    changes.shift_remove("expectedMarkedUnreadAt");
     let patch = Patch { expected: expected_session_id, changes: settings(changes)? };
     let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
     server.projector.session_changed(Change { key: key.clone(), reason: "patch" });
@@ -41,22 +39,32 @@ pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Makes a conversation, or finds the one that the same request made.
 pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: CreateParams = call.params()?;
+    let CreateParams {
+        key,
+        idempotency_key,
+        agent_id,
+        parent_session_key,
+        label,
+        display_name,
+        category,
+        model: chosen,
+        thinking_level,
+    } = call.params()?;
     let (server, ambient) = (&call.server, call.server.hub.ambient());
-    let name = match (params.key, params.idempotency_key) {
+    let name = match (key, idempotency_key) {
         (Some(key), _) => key,
         (None, Some(name)) => format!("dashboard:{name}"),
         (None, None) => format!("dashboard:{}", ambient.session_id()),
     };
-    let key = meant::<CreateParams>(server, &name, params.agent_id.as_deref())?;
-    let parent = params.parent_session_key.map(|key| meant::<CreateParams>(server, &key, None)).transpose()?;
+    let key = meant::<CreateParams>(server, &name, agent_id.as_deref())?;
+    let parent = parent_session_key.map(|key| meant::<CreateParams>(server, &key, None)).transpose()?;
     let mut changes = Extra::new();
     for (name, value) in [
-        ("label", json!(params.label)),
-        ("displayName", json!(params.display_name)),
-        ("category", json!(params.category)),
-        ("model", json!(params.model)),
-        ("thinkingLevel", json!(params.thinking_level)),
+        ("label", json!(label)),
+        ("displayName", json!(display_name)),
+        ("category", json!(category)),
+        ("model", json!(chosen)),
+        ("thinkingLevel", json!(thinking_level)),
         ("parentSessionKey", json!(parent)),
     ] {
         // What is not named is not cleared either.
@@ -76,24 +84,30 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Gives a conversation a new transcript.
 pub(crate) async fn reset(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ResetParams = call.params()?;
-    let key = meant::<ResetParams>(&call.server, &params.key, params.agent_id.as_deref())?;
-    let entry = call.server.hub.reset(&key).await.map_err(|error| refusal(&error))?;
+    let ResetParams { key, agent_id, reason } = call.params()?;
+    let key = meant::<ResetParams>(&call.server, &key, agent_id.as_deref())?;
+    let reason = if reason.as_deref() == Some("new") { "new" } else { "reset" };
+    let entry = call.server.hub.reset(&key, reason).await.map_err(|error| refusal(&error))?;
     call.server.projector.session_changed(Change { key: key.clone(), reason: "reset" });
     Ok(json!({"ok": true, "key": key, "entry": entry}).into())
 }
 
 /// Deletes a conversation; its transcript is put aside.
 pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: DeleteParams = call.params()?;
-    if params.delete_transcript == Some(false) {
+    let DeleteParams { key, agent_id, delete_transcript, expected_session_id, emit_lifecycle_hooks } = call.params()?;
+    if emit_lifecycle_hooks == Some(false) {
+        return Err(ErrorShape::invalid(
+            "invalid sessions.delete params: emitLifecycleHooks: false is not supported: hooks hear of every session's end",
+        ));
+    }
+    if delete_transcript == Some(false) {
         return Err(ErrorShape::invalid(
             "invalid sessions.delete params: deleteTranscript: false is not supported yet; \
              a transcript is never destroyed, but put aside with its session",
         ));
     }
-    let key = meant::<DeleteParams>(&call.server, &params.key, params.agent_id.as_deref())?;
-    let deleted = call.server.hub.delete(&key, params.expected_session_id).await.map_err(|error| refusal(&error))?;
+    let key = meant::<DeleteParams>(&call.server, &key, agent_id.as_deref())?;
+    let deleted = call.server.hub.delete(&key, expected_session_id).await.map_err(|error| refusal(&error))?;
     call.server.projector.session_changed(Change { key: key.clone(), reason: "delete" });
     let archived: Vec<_> = deleted.iter().filter_map(|deleted| deleted.archive.as_ref()).collect();
     Ok(json!({"ok": true, "key": key, "deleted": deleted.is_some(), "archived": archived}).into())

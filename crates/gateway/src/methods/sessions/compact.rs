@@ -15,7 +15,7 @@ use crate::router::{Answer, Call};
 
 /// Makes a conversation short.
 pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
-    let CompactParams { key, agent_id, max_lines: _, focus } = call.params()?;
+    let CompactParams { key, agent_id, focus } = call.params()?;
     let key = meant::<CompactParams>(&call.server, &key, agent_id.as_deref())?;
     let focus = focus.map(|focus| focus.trim().to_owned()).filter(|focus| !focus.is_empty());
     let not = |reason: String| Ok(json!({"ok": true, "key": key, "compacted": false, "reason": reason}).into());

@@ -16,7 +16,7 @@ struct Setting {
 
 const NO_ALIASES: &[(&str, &str)] = &[];
 
-const SETTINGS: [Setting; 8] = [
+const SETTINGS: [Setting; 4] = [
     Setting { name: "thinkingLevel", words: &intake::THINKING_LEVELS, aliases: NO_ALIASES, clears: Some("off") },
     Setting {
         name: "verboseLevel",
@@ -31,20 +31,11 @@ const SETTINGS: [Setting; 8] = [
         clears: Some("off"),
     },
     Setting {
-        name: "elevatedLevel",
-        words: &["on", "off", "ask", "full"],
-        aliases: &[("true", "on"), ("yes", "on"), ("false", "off"), ("no", "off")],
-        clears: None,
-    },
-    Setting {
         name: "responseUsage",
         words: &["off", "tokens", "full"],
         aliases: &[("on", "tokens")],
         clears: Some("off"),
     },
-    Setting { name: "execHost", words: &["sandbox", "gateway", "node"], aliases: NO_ALIASES, clears: None },
-    Setting { name: "execSecurity", words: &["deny", "allowlist", "full"], aliases: NO_ALIASES, clears: None },
-    Setting { name: "execAsk", words: &["off", "on-miss", "always"], aliases: NO_ALIASES, clears: None },
 ];
 
 /// Puts the settings among some changes into the words that are kept, or says which words there are.
@@ -89,12 +80,12 @@ mod tests {
     #[test]
     fn settings_are_kept_in_their_own_words() {
         let asked = json!({
-            "thinkingLevel": "Ultra", "verboseLevel": " YES ", "reasoningLevel": "off", "elevatedLevel": "off",
-            "responseUsage": "on", "execHost": null, "label": "off",
+            "thinkingLevel": "Ultra", "verboseLevel": " YES ", "reasoningLevel": "off",
+            "responseUsage": "on", "label": "off",
         });
         let kept = json!({
-            "thinkingLevel": "high", "verboseLevel": "on", "reasoningLevel": null, "elevatedLevel": "off",
-            "responseUsage": "tokens", "execHost": null, "label": "off",
+            "thinkingLevel": "high", "verboseLevel": "on", "reasoningLevel": null,
+            "responseUsage": "tokens", "label": "off",
         });
         assert_eq!(checked(asked), Ok(kept));
         assert_eq!(checked(json!({"thinkingLevel": "off"})), Ok(json!({"thinkingLevel": null})));
@@ -107,6 +98,6 @@ mod tests {
         };
         refused("thinkingLevel", "off|minimal|low|medium|high|xhigh");
         refused("verboseLevel", "on|off|full");
-        refused("execAsk", "off|on-miss|always");
+        refused("responseUsage", "off|tokens|full");
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::matches;
 use crate::{
     changes::AtWork,
-    methods::{session_key, unavailable},
+    methods::{keyed, session_key, unavailable},
     router::{Answer, Call},
 };
 
@@ -29,26 +29,38 @@ const CHARS: usize = 240;
 
 /// The key of the conversation that a caller knows by another name.
 pub(crate) async fn resolve(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: ResolveParams = call.params()?;
+    let ResolveParams { key, session_id, label, agent_id, spawned_by, include_global, include_unknown } =
+        call.params()?;
     let hub = &call.server.hub;
     let rows = hub.sessions().await.map_err(unavailable)?;
     let given =
         |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-    let found = match (given(&params.key), given(&params.session_id), given(&params.label)) {
+    let (key, session_id, label) = (given(&key), given(&session_id), given(&label));
+    // A session that is named by its key or its id is meant, whatever its kind.
+    let is_named = label.is_none();
+    let filter = ListParams {
+        label: label.clone(),
+        agent_id: agent_id.clone(),
+        spawned_by,
+        include_global: include_global.or(is_named.then_some(true)),
+        include_unknown: include_unknown.or(is_named.then_some(true)),
+        archived: Some("all".into()),
+        ..ListParams::default()
+    };
+    let found = match (key, session_id, label) {
         (None, None, None) => return Err(ErrorShape::invalid("Either key, sessionId, or label is required")),
         (Some(text), None, None) => {
-            let key = session_key(&call.server, ResolveParams::METHOD, &text)?;
-            one(&rows, &format!("No session found: {text}"), |(found, _)| *found == key)
-        }
-        (None, Some(id), None) => {
-            one(&rows, &format!("No session found: {id}"), |(_, record)| record.session_id.as_str() == id)
-        }
-        (None, None, Some(label)) => {
-            let filter = filter(&params, &label);
-            one(&rows, &format!("No session found with label: {label}"), |(key, record)| {
-                matches(key, record, &filter, 0)
+            let key = keyed(&call.server, ResolveParams::METHOD, &text, agent_id.as_deref())?;
+            one(&rows, &format!("No session found: {text}"), |(found, record)| {
+                *found == key && matches(found, record, &filter, 0)
             })
         }
+        (None, Some(id), None) => one(&rows, &format!("No session found: {id}"), |(found, record)| {
+            record.session_id.as_str() == id && matches(found, record, &filter, 0)
+        }),
+        (None, None, Some(label)) => one(&rows, &format!("No session found with label: {label}"), |(key, record)| {
+            matches(key, record, &filter, 0)
+        }),
         (..) => return Err(ErrorShape::invalid("give one of key, sessionId and label, not several")),
     };
     let key = found?;
@@ -57,17 +69,6 @@ pub(crate) async fn resolve(mut call: Call) -> Result<Answer, ErrorShape> {
         answer["agentId"] = json!(key.agent());
     }
     Ok(answer.into())
-}
-
-fn filter(params: &ResolveParams, label: &str) -> ListParams {
-    ListParams {
-        label: Some(label.to_owned()),
-        agent_id: params.agent_id.clone(),
-        spawned_by: params.spawned_by.clone(),
-        include_global: params.include_global,
-        include_unknown: params.include_unknown,
-        ..ListParams::default()
-    }
 }
 
 /// The one session that is meant; `none` is said when there is none.
@@ -89,8 +90,8 @@ fn one(
 
 /// A conversation as lists show it, or `null`.
 pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: DescribeParams = call.params()?;
-    let key = session_key(&call.server, DescribeParams::METHOD, &params.key)?;
+    let DescribeParams { key } = call.params()?;
+    let key = session_key(&call.server, DescribeParams::METHOD, &key)?;
     let hub = &call.server.hub;
     let found = hub.session(&key).await.map_err(unavailable)?;
     let row = found.map(|record| AtWork::now(hub).row(&key, &record, call.client.generation));
@@ -99,11 +100,11 @@ pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// The last words of some conversations.
 pub(crate) async fn preview(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: PreviewParams = call.params()?;
+    let PreviewParams { keys, limit, max_chars } = call.params()?;
     let hub = &call.server.hub;
-    let (limit, chars) = (params.limit.unwrap_or(ITEMS), params.max_chars.unwrap_or(CHARS));
+    let (limit, chars) = (limit.unwrap_or(ITEMS), max_chars.unwrap_or(CHARS));
     let mut previews = Vec::new();
-    for asked in params.keys.iter().take(PREVIEWS) {
+    for asked in keys.iter().take(PREVIEWS) {
         let history = match session_key(&call.server, PreviewParams::METHOD, asked) {
             Ok(key) => hub.history(&key).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.message),

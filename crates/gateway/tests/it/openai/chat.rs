@@ -102,12 +102,34 @@ async fn a_call_of_the_callers_tool_is_handed_over_and_its_result_comes_back() {
     let messages = json!([question, first["choices"][0]["message"], result]);
     let second = post(&world, PATH, json!({"messages": messages, "tools": tools})).await.json();
     assert_eq!(second["choices"][0]["message"], json!({"role": "assistant", "content": "It is 18 degrees."}));
+    let asked = ["user How is the weather in Paris?", r#"assistant call_1 get_weather {"city":"Paris"}"#];
+    assert_eq!(conversation(&world), [&asked[..], &[r#"result call_1 get_weather {"celsius":18}"#]].concat());
+    // Told once more, with a question behind it.
+    let more = json!({"role": "user", "content": "And tomorrow?"});
+    let messages = json!([question, first["choices"][0]["message"], result, more]);
+    post(&world, PATH, json!({"messages": messages, "tools": tools})).await.json();
+    let told = [&asked[..], &[r#"result call_1 get_weather {"celsius":18}"#, "user And tomorrow?"]].concat();
+    assert_eq!(conversation(&world), told);
+    until_sessions(&world, 0).await;
+}
+
+#[tokio::test]
+async fn a_session_that_knows_the_call_gets_its_result() {
+    let world = world(weather()).await;
+    let tools = json!([{"type": "function", "function": get_weather()}]);
+    let question = json!({"role": "user", "content": "Paris?"});
+    let body = |messages: Value| json!({"user": "ann", "messages": messages, "tools": tools});
+    let first = post(&world, PATH, body(json!([question]))).await.json();
+    let result = json!({"role": "tool", "tool_call_id": "call_1", "content": "18"});
+    post(&world, PATH, body(json!([question, first["choices"][0]["message"], result]))).await;
     assert_eq!(
-        shown(&world).0,
-        "[The conversation so far:\n\nUser: How is the weather in Paris?\n\n\
-         You: (called get_weather with {\"city\":\"Paris\"})]\n\n\
-         [Result of get_weather (call_1)]\n{\"celsius\":18}"
+        conversation(&world),
+        ["user Paris?", r#"assistant call_1 get_weather {"city":"Paris"}"#, "result call_1 get_weather 18"]
     );
+    // One that nobody asked for is told in words.
+    let stray = json!({"role": "tool", "tool_call_id": "call_9", "content": "19"});
+    post(&world, PATH, body(json!([stray]))).await;
+    assert_eq!(conversation(&world).last().unwrap(), "user [Result of the call (call_9)]\n19");
 }
 
 #[tokio::test]
@@ -190,9 +212,8 @@ async fn a_user_has_one_session_and_nobody_has_another_each_time() {
     for _ in 0..2 {
         assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
     }
-    let keys = sessions(&world).await;
-    assert_eq!(keys.len(), 2);
-    assert!(keys.iter().all(|key| key.starts_with("agent:main:openai:")), "{keys:?}");
+    // Nobody can come back to them.
+    until_sessions(&world, 0).await;
     body["user"] = "Ann".into();
     for asked in [1, 3] {
         assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
@@ -216,9 +237,9 @@ async fn a_session_that_knows_the_conversation_is_told_only_what_is_new() {
     ]);
     let body = json!({"user": "ann", "messages": before});
     post(&world, PATH, body.clone()).await;
-    assert_eq!(shown(&world).0, "[The conversation so far:\n\nUser: one\n\nYou: ok]\n\ntwo");
+    assert_eq!(conversation(&world), ["user one", "assistant ok", "user two"]);
     post(&world, PATH, body).await;
-    assert_eq!(shown(&world).0, "two");
+    assert_eq!(conversation(&world), ["user one", "assistant ok", "user two", "assistant ok", "user two"]);
 }
 
 #[tokio::test]

@@ -111,7 +111,14 @@ async fn a_call_is_handed_over_and_goes_on_from_the_answer_before() {
     let second = post(&world, PATH, body).await.json();
     assert_eq!(second["output"][0]["content"][0]["text"], "It is 18 degrees.");
     assert_eq!(second["previous_response_id"], first["id"]);
-    assert_eq!(shown(&world).0, "[Result of the call (call_1)]\n18");
+    assert_eq!(
+        conversation(&world),
+        [
+            "user How is the weather in Paris?",
+            r#"assistant call_1 get_weather {"city":"Paris"}"#,
+            "result call_1 get_weather 18"
+        ]
+    );
     let keys = sessions(&world).await;
     assert_eq!(keys.len(), 1, "{keys:?}");
     assert!(keys[0].starts_with("agent:main:openresponses:"), "{keys:?}");
@@ -153,9 +160,8 @@ async fn a_conversation_may_be_told_whole_instead() {
     let second = post(&world, PATH, json!({"input": input, "instructions": "Be brief.", "tools": tools()})).await;
     assert_eq!(second.status, 200);
     assert_eq!(
-        shown(&world).0,
-        "[The conversation so far:\n\nUser: Paris?\n\nYou: (called get_weather with {\"city\":\"Paris\"})]\n\n\
-         [Result of get_weather (call_1)]\n18"
+        conversation(&world),
+        ["user Paris?", r#"assistant call_1 get_weather {"city":"Paris"}"#, "result call_1 get_weather 18"]
     );
     assert!(world.requests.lock().unwrap()[1].system.contains("Be brief."));
     assert_eq!(sessions(&world).await.len(), 2);

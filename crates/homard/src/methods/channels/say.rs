@@ -59,39 +59,48 @@ impl Said {
 /// `send`.
 pub(super) async fn send(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let params: SendParams = asked.params()?;
-    let media: Vec<_> = params.media_url.iter().chain(&params.media_urls).cloned().map(Media::Url).collect();
-    if params.message.trim().is_empty() && media.is_empty() {
+    let known = json!(params);
+    let SendParams {
+        to,
+        message,
+        media_url,
+        media_urls,
+        channel,
+        account_id,
+        thread_id,
+        reply_to_id,
+        silent,
+        idempotency_key,
+    } = params;
+    let media: Vec<_> = media_url.into_iter().chain(media_urls).map(Media::Url).collect();
+    if message.trim().is_empty() && media.is_empty() {
         return Err(ErrorShape::invalid("invalid send params: message or mediaUrl is missing"));
     }
     let outgoing = Outgoing {
-        id: format!("send-{}", params.idempotency_key),
-        place: Place { to: params.to.clone(), thread: params.thread_id.clone() },
-        reply_to: params.reply_to_id.clone(),
-        text: params.message.clone(),
+        id: format!("send-{idempotency_key}"),
+        place: Place { to, thread: thread_id },
+        reply_to: reply_to_id,
+        text: message,
         media,
-        is_silent: params.silent,
+        is_silent: silent,
         ..Outgoing::default()
     };
-    let route = (params.channel.clone(), params.account_id.clone());
-    once(house, ("send", &params.idempotency_key, json!(params)), route, outgoing).await
+    once(house, ("send", &idempotency_key, known), (channel, account_id), outgoing).await
 }
 
 /// `poll`.
 pub(super) async fn poll(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let params: PollParams = asked.params()?;
-    let poll = Poll {
-        question: params.question.clone(),
-        options: params.options.clone(),
-        is_multiple: params.max_selections.is_some_and(|most| most > 1),
-    };
+    let known = json!(params);
+    let PollParams { to, question, options, max_selections, channel, account_id, thread_id, idempotency_key } = params;
+    let poll = Poll { question, options, is_multiple: max_selections.is_some_and(|most| most > 1) };
     let outgoing = Outgoing {
-        id: format!("poll-{}", params.idempotency_key),
-        place: Place { to: params.to.clone(), thread: params.thread_id.clone() },
+        id: format!("poll-{idempotency_key}"),
+        place: Place { to, thread: thread_id },
         poll: Some(poll),
         ..Outgoing::default()
     };
-    let route = (params.channel.clone(), params.account_id.clone());
-    once(house, ("poll", &params.idempotency_key, json!(params)), route, outgoing).await
+    once(house, ("poll", &idempotency_key, known), (channel, account_id), outgoing).await
 }
 
 /// Says it, unless the same request was made before. It comes to its end also when nobody waits any more.

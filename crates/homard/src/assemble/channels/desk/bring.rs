@@ -76,7 +76,7 @@ impl Desk {
                     return true;
                 }
                 // Somebody else's run has the name of this event, or the session is closed: there is no use in trying.
-                Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked)) => {
+                Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked | SubmitError::SessionChanged)) => {
                     tracing::warn!(channel = self.place.0, %error, "a message was not taken in");
                     return true;
                 }

@@ -1,0 +1,179 @@
+//! Results of tools that the sender of a message has itself.
+//!
+//! A call of such a tool ends its run, and its result in the transcript says so: every call has one result. What came of the
+//! call arrives with the sender's next message. It is kept beside the words of that message, and a model reads it where
+//! it belongs: as the result of the call.
+
+use std::sync::Arc;
+
+use homard_proto::message::{Block, Content, Message, ToolResult, User};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What a model reads in place of the result of a call that was handed over, until the result comes.
+const PENDING: &str = "The call was handed to the client, which makes it. Its result comes with the next message.";
+
+/// The member of a message that holds the results.
+const RESULTS: &str = "clientResults";
+
+/// What came of one call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientResult {
+    /// The call.
+    pub tool_call_id: String,
+    /// What the tool answered.
+    pub text: String,
+    /// The same in words, for a conversation that has no such call.
+    pub told: String,
+}
+
+/// The results of a message, and what it says besides.
+#[derive(Debug, Serialize, Deserialize)]
+struct Results {
+    results: Vec<ClientResult>,
+    text: String,
+}
+
+/// The text and the details of the result that a call has until the client's comes.
+pub(crate) fn pending(tool: &str) -> (&'static str, Value) {
+    (PENDING, json!({"status": "pending", "tool": tool}))
+}
+
+/// The result that a call has until the client's comes, as a transcript has it.
+pub fn pending_result(id: &str, tool: &str, timestamp: u64) -> ToolResult {
+    let (text, details) = pending(tool);
+    ToolResult {
+        tool_call_id: id.to_owned(),
+        tool_name: tool.to_owned(),
+        content: vec![Block::text(text)],
+        details: Some(details),
+        is_error: false,
+        timestamp,
+        extra: serde_json::Map::new(),
+    }
+}
+
+/// Puts results on a message; `text` is what the message says besides.
+pub fn attach(message: &mut User, results: Vec<ClientResult>, text: String) {
+    if !results.is_empty() {
+        message.extra.insert(RESULTS.to_owned(), json!(Results { results, text }));
+    }
+}
+
+/// The conversation with every result at its call, as a model reads it. A message that said nothing else is left out.
+pub(crate) fn placed(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+    let has_results =
+        |message: &Arc<Message>| matches!(&**message, Message::User(user) if user.extra.contains_key(RESULTS));
+    if !messages.iter().any(has_results) {
+        return messages;
+    }
+    let mut placed: Vec<Arc<Message>> = Vec::with_capacity(messages.len());
+    for message in messages {
+        let Some((user, mut given)) = results_of(&message) else {
+            placed.push(message);
+            continue;
+        };
+        let before = given.results.len();
+        given.results.retain(|result| !answer(&mut placed, result));
+        let is_answer = given.results.len() < before;
+        if let Some(rest) = rest(user, given).filter(|rest| !is_answer || says_something(rest)) {
+            placed.push(Arc::new(Message::User(rest)));
+        }
+    }
+    placed
+}
+
+fn results_of(message: &Message) -> Option<(&User, Results)> {
+    let Message::User(user) = message else { return None };
+    Some((user, Results::deserialize(user.extra.get(RESULTS)?).ok()?))
+}
+
+/// Puts a result in the place of the one that says that it will come; returns whether there was one.
+fn answer(placed: &mut [Arc<Message>], result: &ClientResult) -> bool {
+    let is_open = |open: &ToolResult| {
+        let status = open.details.as_ref().and_then(|details| details.get("status"));
+        open.tool_call_id.trim() == result.tool_call_id.trim() && status == Some(&json!("pending"))
+    };
+    let found = placed.iter_mut().rev().find_map(|message| match &**message {
+        Message::ToolResult(open) if is_open(open) => {
+            let content = vec![Block::text(&result.text)];
+            Some((ToolResult { content, details: None, ..open.clone() }, message))
+        }
+        Message::ToolResult(_) | Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
+    });
+    let Some((answered, place)) = found else { return false };
+    *place = Arc::new(Message::ToolResult(answered));
+    true
+}
+
+/// The message without the results that were placed.
+fn rest(user: &User, left: Results) -> Option<User> {
+    let texts = left.results.into_iter().map(|result| result.told).chain([left.text]);
+    let text = texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n");
+    let mut rest = user.clone();
+    let images = user.content.images().cloned().map(Block::Image);
+    let words = (!text.is_empty()).then(|| Block::text(text));
+    rest.content = Content::Blocks(words.into_iter().chain(images).collect());
+    Some(rest)
+}
+
+/// Whether there is more in a message than its results: words, pictures, or notes for its run.
+fn says_something(rest: &User) -> bool {
+    let is_empty = matches!(&rest.content, Content::Blocks(blocks) if blocks.is_empty());
+    !is_empty || rest.extra.contains_key(super::notes::NOTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::message::{Assistant, StopReason, ToolCall};
+
+    use super::*;
+
+    fn call(id: &str) -> Arc<Message> {
+        let call = ToolCall { id: id.to_owned(), name: "weather".to_owned(), ..ToolCall::default() };
+        let content = vec![Block::ToolCall(call)];
+        Arc::new(Message::Assistant(Assistant { content, stop_reason: StopReason::ToolUse, ..Assistant::default() }))
+    }
+
+    fn open(id: &str) -> Arc<Message> {
+        Arc::new(Message::ToolResult(pending_result(id, "weather", 1)))
+    }
+
+    fn with_results(ids: &[&str], text: &str) -> Arc<Message> {
+        let result = |id: &&str| ClientResult {
+            tool_call_id: (*id).to_owned(),
+            text: "18".to_owned(),
+            told: format!("[Result of {id}]\n18"),
+        };
+        let mut user = User::text("as written", 2);
+        attach(&mut user, ids.iter().map(result).collect(), text.to_owned());
+        Arc::new(Message::User(user))
+    }
+
+    fn told(messages: Vec<Arc<Message>>) -> Vec<String> {
+        let line = |message: &Arc<Message>| match &**message {
+            Message::User(user) => format!("user {}", user.content.text()),
+            Message::Assistant(_) => "call".to_owned(),
+            Message::ToolResult(result) => {
+                format!("result {} {}", result.tool_call_id, homard_proto::message::join_text(&result.content))
+            }
+            Message::Other(_) => "other".to_owned(),
+        };
+        placed(messages).iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_result_stands_at_its_call() {
+        assert_eq!(told(vec![call("c1"), open("c1"), with_results(&["c1"], "")]), ["call", "result c1 18"]);
+        let both = told(vec![call("c1"), open("c1"), with_results(&["c1"], "And Rome?")]);
+        assert_eq!(both, ["call", "result c1 18", "user And Rome?"]);
+    }
+
+    #[test]
+    fn a_result_without_its_call_is_told_in_words() {
+        assert_eq!(told(vec![with_results(&["c9"], "")]), ["user [Result of c9]\n18"]);
+        let twice = told(vec![call("c1"), open("c1"), with_results(&["c1"], ""), with_results(&["c1"], "")]);
+        assert_eq!(twice, ["call", "result c1 18", "user [Result of c1]\n18"], "a call has one result");
+    }
+}

@@ -1,0 +1,95 @@
+//! Every key of the config that Homard claims to know has an effect.
+//!
+//! The keys are the fields of the sections, and the sections belong to a binary: a field that nothing reads is a warning of
+//! the compiler (`dead_code`), which the build refuses. What is checked here is that nothing gets around that:
+//!
+//! - A field that may stay unread is one of [`NOTES`], which are for people and for OpenClaw.
+//! - No section derives what reads all its fields (`PartialEq`, `Hash`, `Serialize`), and none is open to other crates.
+//! - Every section has its row in the table of `live/effect.rs`.
+//!
+//! Keys of OpenClaw that Homard does not know are warnings of `homard config validate` and at the start; that is tested in
+//! `homard-config` (`known.rs`), and for a running gateway in `tests/it/parameters.rs`.
+//!
+//! What this cannot show: that a field which is read has the effect that its sentence promises, and a field that only a check
+//! of the config reads. That is for the tests of `assemble`.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use crate::live::effect::Effect;
+
+/// Fields without an effect, by file: notes of whoever wrote the config, and what is used while the file is read.
+const NOTES: [(&str, &str); 15] = [
+    ("auth.rs", "profiles"),
+    ("internal_hooks.rs", "installed_at"),
+    ("internal_hooks.rs", "source"),
+    ("internal_hooks.rs", "source_path"),
+    ("internal_hooks.rs", "spec"),
+    ("internal_hooks.rs", "version"),
+    ("mod.rs", "env"),
+    ("mod.rs", "meta"),
+    ("mod.rs", "wizard"),
+    ("models.rs", "name"),
+    ("plugins.rs", "install_path"),
+    ("plugins.rs", "installed_at"),
+    ("plugins.rs", "source"),
+    ("plugins.rs", "spec"),
+    ("plugins.rs", "version"),
+];
+
+/// Sections whose change has no effect.
+const WITHOUT_EFFECT: [&str; 2] = ["meta", "wizard"];
+
+fn sections() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/sections");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .map(|file| (file.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(file).unwrap()))
+        .collect()
+}
+
+#[test]
+fn only_notes_may_stay_unread() {
+    let mut found = BTreeSet::new();
+    for (file, text) in sections() {
+        for (at, _) in text.match_indices("(dead_code") {
+            let field =
+                text[at..].lines().skip(1).find(|line| !line.trim().starts_with(['#', '/'])).unwrap_or_default();
+            let name = field.trim().trim_start_matches("pub(crate) ").split(':').next().unwrap_or_default();
+            found.insert((file.clone(), name.to_owned()));
+        }
+        assert!(!text.contains("(unused"), "{file} hides what is not read");
+    }
+    let notes = NOTES.iter();
+    assert_eq!(found, notes.map(|(file, name)| ((*file).to_owned(), (*name).to_owned())).collect());
+}
+
+#[test]
+fn nothing_reads_all_fields_of_a_section() {
+    for (file, text) in sections() {
+        for (at, _) in text.match_indices("#[derive(") {
+            let rest = &text[at..];
+            let derived = rest.split(")]").next().unwrap_or_default();
+            let item = rest.lines().find(|line| line.contains("struct ") || line.contains("enum ")).unwrap_or_default();
+            let is_section = derived.contains("Deserialize") && item.contains("struct ") && item.ends_with('{');
+            let reads = ["PartialEq", "Hash", "Serialize,", "Ord"].into_iter().find(|name| derived.contains(name));
+            assert!(!is_section || reads.is_none(), "{file}: {item} derives {reads:?}, which reads every field");
+            assert!(!is_section || !item.starts_with("pub struct"), "{file}: {item} is open to other crates");
+        }
+    }
+}
+
+#[test]
+fn a_change_of_every_section_has_an_effect() {
+    let keys = include_str!("../../data/config-keys.txt");
+    let sections: BTreeSet<&str> = keys.lines().filter(|line| !line.starts_with(' ') && !line.is_empty()).collect();
+    assert!(sections.len() > 15, "{sections:?}");
+    for section in sections {
+        let is_without = WITHOUT_EFFECT.contains(&section);
+        let inside = format!("{section}.x");
+        assert_eq!(
+            Effect::of(&inside) == Effect::None,
+            is_without,
+            "{section} has no row in live/effect.rs, or needs none"
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! Every parameter of every method has an effect or an error.
+//!
+//! What is checked here, for every type of parameters of both generations:
+//!
+//! - Every member of the schema is kept by the type that handlers get. A member that only the schema knows would be accepted
+//!   and dropped.
+//! - Handlers take the type apart with a pattern that names every field, without `..` and `_`. A field that is added does not
+//!   compile until it is bound, and a binding that nothing reads is a warning, which the build refuses.
+//! - A parameter of OpenClaw that is not supported is refused by its name, or is listed with the reason why it needs no effect.
+//! - A type that accepts members that nobody knows is listed with the reason.
+//!
+//! What it cannot show: that a handler does the right thing with what it reads. That is for the tests of the method.
+//! That every method of a running gateway reads its parameters at all is checked in `homard/tests/it/parameters.rs`.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Params;
+use crate::{Generation, schema::Schema};
+
+/// What the tests know of a type of parameters.
+struct Known {
+    /// Its path below this module.
+    name: &'static str,
+    method: &'static str,
+    schema: fn(Generation) -> &'static Schema,
+    refused: &'static [(&'static str, &'static str)],
+    no_effect: &'static [(&'static str, &'static str)],
+    /// The parameters as the handler gets them, written down again.
+    read: fn(Generation, Value) -> Result<Value, String>,
+}
+
+fn read<P: Params + Serialize>(generation: Generation, params: Value) -> Result<Value, String> {
+    P::decode(generation, Some(params)).map(|params| json!(params)).map_err(|error| error.message)
+}
+
+macro_rules! known {
+    ($($family:ident::{$($type:ident),* $(,)?}),* $(,)?) => {
+        vec![$($(Known {
+            name: concat!(stringify!($family), "::", stringify!($type)),
+            method: <super::$family::$type as Params>::METHOD,
+            schema: <super::$family::$type as Params>::schema,
+            refused: <super::$family::$type as Params>::REFUSED,
+            no_effect: <super::$family::$type as Params>::NO_EFFECT,
+            read: read::<super::$family::$type>,
+        }),*),*]
+    };
+}
+
+fn all() -> Vec<Known> {
+    known![
+        agent::{AgentParams, WaitParams},
+        agents::{IdentityParams, ListParams},
+        approvals::{
+            GetParams, HistoryParams, ListParams, PolicyParams, RequestParams, ResolveParams, SetPolicyParams, WaitParams,
+        },
+        audit::{AcknowledgeParams},
+        channels::{
+            LogoutParams, LogsParams, PairingApproveParams, PairingDismissParams, PairingListParams, PairingRevokeParams,
+            PollParams, SendParams, StatusParams,
+        },
+        chat::{AbortParams, HistoryParams, InjectParams, MetadataParams, ResumeParams, SendParams},
+        commands::{ListParams},
+        config::{ApplyParams, GetParams, LookupParams, PatchParams, SchemaParams, SetParams},
+        connect::{ConnectParams},
+        cron::{
+            AddParams, GetParams, LastHeartbeatParams, ListParams, RemoveParams, RunParams, RunsParams,
+            SetHeartbeatsParams, StatusParams, UpdateParams, WakeParams,
+        },
+        devices::{DecideParams, ListParams, RemoveParams, RenameParams, RevokeParams, TokenParams},
+        follow::{MessagesParams, SubscribeParams},
+        gateway::{HealthParams, StatusParams},
+        house::{
+            CatalogParams, GithubParams, LanesParams, NodeListParams, NothingParams, OfAgentParams, SystemEventParams,
+            TasksParams, ToolsParams, UsageStatusParams,
+        },
+        logs::{TailParams},
+        models::{ListParams},
+        runs::{DropParams, GetParams, HeldParams, ListParams, ReleaseParams, TraceParams},
+        sessions::{
+            CompactParams, CompactionsParams, CreateParams, DeleteParams, DescribeParams, ListParams, PatchParams,
+            PreviewParams, ResetParams, ResolveParams, UndoCompactionParams,
+        },
+        skills::{StatusParams, UpdateParams},
+        usage::{CostParams, LogsParams, PeriodParams, TimeseriesParams},
+    ]
+}
+
+const GENERATIONS: [Generation; 2] = [Generation::Three, Generation::Four];
+
+/// Members that handlers get under another name, or that are not written down again.
+const ELSEWHERE: [(&str, &str, &str); 5] = [
+    ("channels::PairingApproveParams", "requestId", "read as `code`"),
+    ("agent::AgentParams", "attachments", "written down again with the names of its own fields"),
+    ("chat::SendParams", "attachments", "written down again with the names of its own fields"),
+    ("skills::UpdateParams", "env", "left out if it is empty, as the example is"),
+    ("chat::SendParams", "expectedLeafEntryId", "no part of the request's fingerprint; see `View` in the gateway"),
+];
+
+/// Types that accept members that nobody knows, and why.
+const OPEN: [(&str, &str); 27] = [
+    ("approvals::HistoryParams", READS),
+    ("approvals::RequestParams", "what else is said of a command is shown to whoever decides"),
+    ("channels::PairingListParams", READS),
+    ("channels::StatusParams", READS),
+    ("chat::MetadataParams", READS),
+    ("commands::ListParams", READS),
+    ("connect::ConnectParams", "a client of another version says more of itself"),
+    ("cron::LastHeartbeatParams", READS),
+    ("cron::ListParams", READS),
+    ("cron::RunsParams", READS),
+    ("cron::StatusParams", READS),
+    ("cron::WakeParams", "OpenClaw's own schema is open here"),
+    ("follow::MessagesParams", READS),
+    ("follow::SubscribeParams", READS),
+    ("gateway::HealthParams", READS),
+    ("gateway::StatusParams", READS),
+    ("house::CatalogParams", READS),
+    ("house::GithubParams", READS),
+    ("house::LanesParams", READS),
+    ("house::NodeListParams", READS),
+    ("house::NothingParams", READS),
+    ("house::OfAgentParams", READS),
+    ("house::TasksParams", READS),
+    ("house::ToolsParams", READS),
+    ("house::UsageStatusParams", READS),
+    ("models::ListParams", READS),
+    ("usage", READS),
+];
+
+/// Newer clients ask for views and columns that change nothing, and are not there.
+const READS: &str = "it changes nothing, and clients ask for views that differ from version to version";
+
+/// A type that a handler hands on whole.
+type HandedOn = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// Types that a handler hands on whole: the handler, where they are taken apart, and the fields that are read elsewhere.
+const HANDED_ON: [HandedOn; 6] = [
+    ("AgentParams", "gateway/src/methods/agent.rs", "agent/src/intake.rs", &[]),
+    (
+        "SendParams",
+        "gateway/src/methods/chat/send.rs",
+        "agent/src/intake.rs",
+        &[
+            ("originating_channel", "proto/src/method/chat.rs"),
+            ("originating_to", "proto/src/method/chat.rs"),
+            ("originating_account_id", "proto/src/method/chat.rs"),
+            ("originating_thread_id", "proto/src/method/chat.rs"),
+            ("expected_leaf_entry_id", "gateway/src/methods/chat/send.rs"),
+        ],
+    ),
+    (
+        "ListParams",
+        "gateway/src/methods/sessions.rs",
+        "gateway/src/methods/sessions.rs",
+        &[
+            ("limit", "gateway/src/methods/sessions.rs"),
+            ("offset", "gateway/src/methods/sessions.rs"),
+            ("sort_by", "gateway/src/methods/sessions.rs"),
+            ("configured_agents_only", "gateway/src/methods/sessions.rs"),
+        ],
+    ),
+    ("SendParams", SAY, SAY, &[]),
+    ("PollParams", SAY, SAY, &[]),
+    ("UpdateParams", SKILLS, SKILLS, &[("skill_key", SKILLS)]),
+];
+
+const SAY: &str = "homard/src/methods/channels/say.rs";
+const SKILLS: &str = "homard/src/methods/skills.rs";
+
+#[test]
+fn every_type_of_parameters_is_known_here() {
+    let known: BTreeSet<_> = all().iter().map(|known| known.name.to_owned()).collect();
+    let mut found = BTreeSet::new();
+    for (path, text) in sources("proto/src/method") {
+        let family = Path::new(&path).file_stem().unwrap().to_str().unwrap().to_owned();
+        let types = between(&text, "params!(", ",").chain(between(&text, "impl Params for ", " {"));
+        let macros = between(&text, "    ", " = \"").filter(|name| name.ends_with("Params"));
+        found.extend(types.chain(macros).filter(|name| !name.contains('$')).map(|name| format!("{family}::{name}")));
+    }
+    found.retain(|name| !name.starts_with("mod::") && !name.starts_with("tests::"));
+    assert_eq!(known, found);
+}
+
+#[test]
+fn every_parameter_reaches_the_handler() {
+    for known in all() {
+        for generation in GENERATIONS {
+            let schema = (known.schema)(generation);
+            for member in schema.property_names() {
+                if ELSEWHERE.iter().any(|(name, one, _)| (*name, *one) == (known.name, member)) {
+                    continue;
+                }
+                let given = schema.example(Some(member));
+                let got = (known.read)(generation, given.clone()).unwrap_or_else(|why| panic!("{given}: {why}"));
+                assert_eq!(got[member], given[member], "{} of {} is dropped", member, known.method);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_its_name() {
+    for known in all() {
+        for generation in GENERATIONS {
+            let schema = (known.schema)(generation);
+            let plain = schema.example(None);
+            for (name, why) in known.refused {
+                assert!(!schema.property_names().any(|member| member == *name), "{name} is a parameter");
+                let with = |value: Value| {
+                    let mut params = plain.clone();
+                    params[*name] = value;
+                    (known.read)(generation, params)
+                };
+                let refused = with("x".into()).unwrap_err();
+                assert_eq!(refused, format!("invalid {} params: {name} is not supported: {why}", known.method));
+                // What asks for nothing gets nothing.
+                let none = with_none(&known, generation);
+                assert_eq!((with(Value::Null), with(false.into())), (none.clone(), none));
+            }
+            for (name, why) in known.no_effect {
+                assert!(why.len() > 20, "{name} needs a reason");
+                let mut params = plain.clone();
+                params[*name] = "x".into();
+                assert_eq!((known.read)(generation, params), with_none(&known, generation), "{name}");
+            }
+        }
+    }
+}
+
+fn with_none(known: &Known, generation: Generation) -> Result<Value, String> {
+    (known.read)(generation, (known.schema)(generation).example(None))
+}
+
+#[test]
+fn what_nobody_knows_is_refused() {
+    for known in all() {
+        let reason = OPEN.iter().find(|(name, _)| *name == known.name || known.name.split("::").next() == Some(*name));
+        for generation in GENERATIONS {
+            let schema = (known.schema)(generation);
+            assert!(schema.is_closed() || reason.is_some(), "{} accepts what nobody knows", known.name);
+        }
+        let is_open = GENERATIONS.iter().any(|generation| !(known.schema)(*generation).is_closed());
+        assert!(is_open || reason.is_none(), "{} is closed; take it off the list", known.name);
+    }
+}
+
+#[test]
+fn handlers_read_every_parameter() {
+    let mut read = 0;
+    for folder in ["gateway/src", "homard/src", "agent/src"] {
+        for (path, text) in sources(folder) {
+            for (at, _) in text.match_indices(".params()?") {
+                let before = &text[..at];
+                let pattern = before.rfind("let ").map(|start| &before[start + 4..]).unwrap_or_default();
+                let pattern = pattern.rsplit_once('=').map(|(pattern, _)| pattern.trim()).unwrap_or_default();
+                read += 1;
+                match pattern.strip_prefix("params: ") {
+                    Some(name) => {
+                        let is_listed =
+                            HANDED_ON.iter().any(|(known, handler, ..)| *known == name && path.ends_with(handler));
+                        assert!(is_listed, "{path}: {name} is not taken apart; name all its fields in a pattern");
+                    }
+                    None => check_pattern(&path, pattern, &[]),
+                }
+            }
+        }
+    }
+    assert!(read > 80, "only {read} handlers were found");
+    for (name, _, file, elsewhere) in HANDED_ON {
+        let (path, text) = sources(file).remove(0);
+        let start = text.find(&format!("let {name} {{")).unwrap_or_else(|| panic!("{path} does not take {name} apart"));
+        let pattern = text[start + 4..].split_once('=').unwrap().0;
+        check_pattern(&path, pattern.trim(), elsewhere);
+    }
+}
+
+/// Fails on a pattern that leaves a field unread.
+fn check_pattern(path: &str, pattern: &str, elsewhere: &[(&str, &str)]) {
+    assert!(pattern.contains("Params"), "{path}: `{pattern}` is no pattern of parameters");
+    assert!(!pattern.contains(".."), "{path}: `{pattern}` leaves fields out");
+    for field in pattern.split([',', '{']).filter_map(|field| field.trim().strip_suffix(": _")) {
+        let place = elsewhere.iter().find(|(name, _)| *name == field).map(|(_, place)| *place);
+        let place = place.unwrap_or_else(|| panic!("{path}: `{field}` is not read"));
+        let is_read = sources(place).iter().any(|(_, text)| text.contains(&format!(".{field}")));
+        assert!(is_read, "{place} does not read `{field}`");
+    }
+}
+
+/// The sources below a folder of the workspace, or one file, without their tests.
+fn sources(place: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(place);
+    let mut waiting = vec![root];
+    let mut found = Vec::new();
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod").next().unwrap_or_default().to_owned();
+            found.push((path.display().to_string(), text));
+        }
+    }
+    found
+}
+
+/// The texts between two marks.
+fn between<'a>(text: &'a str, start: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
+    let rests = text.match_indices(start).map(move |(at, _)| &text[at + start.len()..]);
+    rests
+        .filter_map(move |rest| rest.split_once(end).map(|(name, _)| name))
+        .filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '$'))
+}

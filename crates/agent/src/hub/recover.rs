@@ -145,7 +145,8 @@ impl Hub {
     pub(super) fn line_of(&self, found: &Unfinished) -> Option<Arc<Line>> {
         let inbound = Inbound::from(found.accept.clone());
         let key = &found.row.key;
-        let profile = self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref()).overridden(&inbound.overrides);
+        let profile =
+            self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref()).overridden(&inbound.overrides);
         let style = Style::of(&profile, (&Origin::of(&inbound), &found.row.key));
         self.0.line(&inbound, style)
     }

@@ -21,9 +21,8 @@ const SHORTEST: usize = 8;
 
 /// Characters that may stand between those of a secret without changing how it reads: programs break lines and group digits,
 /// and a reply can be spelled with blanks or with characters that are not shown.
-const IGNORED: [char; 12] = [
-    '\n', '\r', ' ', '\t', '\u{a0}', '\u{ad}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{202f}', '\u{feff}',
-];
+const IGNORED: [char; 12] =
+    ['\n', '\r', ' ', '\t', '\u{a0}', '\u{ad}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{202f}', '\u{feff}'];
 
 /// The alphabet of base32, in lower case.
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -306,8 +305,8 @@ fn url_safe(bytes: &[u8]) -> String {
 /// Base32 of whole groups of five bytes.
 fn base32(bytes: &[u8]) -> String {
     let group = |group: &[u8]| {
-        let bits = group.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
-        (0..8).rev().map(|at| char::from(BASE32[(bits >> (at * 5) & 31) as usize])).collect::<String>()
+        let bits = group.iter().fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
+        (0..8).rev().map(|at| char::from(BASE32[((bits >> (at * 5)) & 31) as usize])).collect::<String>()
     };
     bytes.chunks_exact(5).map(group).collect()
 }
@@ -352,11 +351,11 @@ mod tests {
     #[test]
     fn h1_a_secret_is_masked_in_the_encodings_that_models_know() {
         let secrets = Secrets::new([KEY.to_owned()]);
-        let each = |write: &dyn Fn(u8) -> String, between: &str| {
-            KEY.bytes().map(write).collect::<Vec<_>>().join(between)
-        };
+        let each =
+            |write: &dyn Fn(u8) -> String, between: &str| KEY.bytes().map(write).collect::<Vec<_>>().join(between);
         let invisible: String = KEY.chars().flat_map(|letter| [letter, '\u{200b}']).collect();
-        let grouped: Vec<_> = each(&|byte| format!("{byte:02x}"), "").as_bytes().chunks(4).map(<[u8]>::to_vec).collect();
+        let grouped: Vec<_> =
+            each(&|byte| format!("{byte:02x}"), "").as_bytes().chunks(4).map(<[u8]>::to_vec).collect();
         let grouped = grouped.iter().map(|group| String::from_utf8_lossy(group)).collect::<Vec<_>>().join(" ");
         for spelled in [
             KEY.to_uppercase(),

@@ -151,7 +151,7 @@ pub(crate) fn is_protected_below(name: &OsStr) -> bool {
 /// Whether a name is protected at any depth.
 fn is_anywhere(name: &OsStr) -> bool {
     let has_ending = |ending: &&str| name.as_encoded_bytes().ends_with(ending.as_bytes());
-    ANYWHERE.iter().any(|listed| name == *listed) || ENDINGS.iter().any(|ending| has_ending(&ending))
+    ANYWHERE.iter().any(|listed| name == *listed) || ENDINGS.iter().any(has_ending)
 }
 
 /// Whether nothing is loaded from a directory of this name, so that commands may create what they like in it: packages are
@@ -248,7 +248,8 @@ mod tests {
         std::fs::create_dir_all(folder.path().join("deep/bare/hooks")).unwrap();
         std::fs::write(folder.path().join("deep/bare/HEAD"), "ref: refs/heads/main").unwrap();
         let is_in = |path: &str| is_in_bare_repository(folder.path(), Path::new(path));
-        for path in ["deep/bare/config", "deep/bare/hooks/post-index-change", "deep/bare/refs/a", "deep/bare/commondir"] {
+        for path in ["deep/bare/config", "deep/bare/hooks/post-index-change", "deep/bare/refs/a", "deep/bare/commondir"]
+        {
             assert!(is_in(path), "{path}");
         }
         for path in ["deep/bare/notes.txt", "deep/config", "config", "hooks/a"] {

@@ -204,7 +204,9 @@ async fn c2_what_a_running_command_plants_is_taken_aside_while_it_runs() {
                      echo evil > a/.vscode/tasks.json; echo evil > CLAUDE.md; echo evil > .envrc";
         let work = bench.workdir();
         during(&bench, plant, async || {
-            for name in ["sub/.git/config", "sub/.git/hooks/pre-commit", "bare.git/config", "a/.vscode", "CLAUDE.md", ".envrc"] {
+            for name in
+                ["sub/.git/config", "sub/.git/hooks/pre-commit", "bare.git/config", "a/.vscode", "CLAUDE.md", ".envrc"]
+            {
                 until(&format!("{way} {name}"), || !work.join(name).exists()).await;
             }
             let running = bench.call("process", json!({"action": "list"})).await;

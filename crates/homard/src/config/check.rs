@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn c1_every_account_of_a_channel_has_a_name_of_its_own() {
-        let account = "{secret: '0123456789abcdef', url: 'http://127.0.0.1/', dmPolicy: 'allowlist', allowFrom: ['ann']}";
+        let account =
+            "{secret: '0123456789abcdef', url: 'http://127.0.0.1/', dmPolicy: 'allowlist', allowFrom: ['ann']}";
         let text = format!("{{channels: {{webhook: {{accounts: {{Door: {account}, door: {account}}}}}}}}}");
         let same = "channels.webhook.accounts.door is the same account as \"Door\": names of accounts have no case";
         assert_eq!(told(&text), [same]);

@@ -175,7 +175,8 @@ impl Layers {
             self.keep(workspace, &git.join(name), known);
         }
         let worktree = path_of_worktree(workspace, git);
-        for named in repository::named_by_config(&workspace.join(git), &worktree).iter().flat_map(|path| resolve(path)) {
+        for named in repository::named_by_config(&workspace.join(git), &worktree).iter().flat_map(|path| resolve(path))
+        {
             let name = named.strip_prefix(workspace).ok().filter(|name| !name.as_os_str().is_empty());
             name.into_iter().for_each(|name| self.keep(workspace, name, known));
         }

@@ -84,7 +84,18 @@ impl Record {
         };
         let identities = directories.filter_map(identify).collect();
         let (names, private) = (layers.names.clone(), layers.private.clone());
-        Self { workspace, names, held, own, repositories, protected, identities, private, file: None, swept: Swept::default() }
+        Self {
+            workspace,
+            names,
+            held,
+            own,
+            repositories,
+            protected,
+            identities,
+            private,
+            file: None,
+            swept: Swept::default(),
+        }
     }
 
     /// Writes it down in a folder, under a name of its own.

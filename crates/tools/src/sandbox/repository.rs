@@ -318,6 +318,17 @@ mod tests {
     }
 
     #[test]
+    fn c2_many_files_hide_no_repository() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("sub/.git")).unwrap();
+        for name in ["a", "b", "c", "sub/.git/HEAD"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(search(folder.path(), 3), None);
+        assert_eq!(nested_in_all(folder.path()).repositories, [Path::new("sub/.git")]);
+    }
+
+    #[test]
     fn samples_stay_and_hooks_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let git = folder.path().join(".git");

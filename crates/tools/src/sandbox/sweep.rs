@@ -69,7 +69,8 @@ impl Record {
         let mut unfinished = Vec::new();
         let missing = self.names.iter().filter(|(name, was)| was.is_none() && *name != Path::new(AT_TOP));
         let protected = found.protected.into_iter().filter(|name| self.is_new_protected(name).unwrap_or(false));
-        let new = missing.map(|(name, _)| name.clone()).chain(protected).chain(self.new_private_names().unwrap_or_default());
+        let new =
+            missing.map(|(name, _)| name.clone()).chain(protected).chain(self.new_private_names().unwrap_or_default());
         let new = new.filter(|name| self.is_there(name));
         let (settings, rest): (Vec<_>, Vec<_>) = new.partition(|name| is_setting(name));
         unfinished.extend(rest);

@@ -53,14 +53,10 @@ impl Record {
     /// What git runs programs by is taken aside at once, everything else when it is found for the second time: it may be
     /// half written. What cannot be taken aside is left to [`Record::look`].
     pub(super) fn sweep(&mut self, quarantine: &Path, found: Option<Nested>) -> Option<PathBuf> {
-        if self.names.is_empty() {
-            // The command can change nothing.
-            return None;
-        }
         let mut swept = std::mem::take(&mut self.swept);
         let mut aside = Aside::new(quarantine);
         let before = self.repositories.clone().unwrap_or_default();
-        let found = found.filter(|_| self.repositories.is_some()).unwrap_or_default();
+        let found = found.unwrap_or_default();
         swept.repositories.extend(found.repositories);
         swept.repositories.retain(|git| self.is_new_repository(git, &before).unwrap_or(false));
         if self.names.get(Path::new(AT_TOP)).is_some_and(Option::is_none) {

@@ -190,11 +190,15 @@ impl Sweeper {
     pub(crate) fn sweep(&self) -> Sweep {
         let mut live = self.watches.lock();
         let Some(record) = live.records.get_mut(&self.number) else { return Sweep::default() };
+        if record.names.is_empty() {
+            // The command can change nothing.
+            return Sweep::default();
+        }
         let again = record.sweep_settings(&self.quarantine);
-        let workspace = record.workspace.clone();
+        let (workspace, is_searched) = (record.workspace.clone(), record.repositories.is_some());
         drop(live);
         // Not while it is locked: this takes longest, and tools and prompts wait for the lock.
-        let found = repository::nested(&workspace);
+        let found = is_searched.then(|| repository::nested(&workspace)).flatten();
         let mut live = self.watches.lock();
         let commands = live.records.len();
         let Some(record) = live.records.get_mut(&self.number) else { return Sweep::default() };

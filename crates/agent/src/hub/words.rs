@@ -381,3 +381,23 @@ impl From<Accept> for Inbound {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c3_tasks_and_messages_between_sessions_are_not_written_by_a_client() {
+        let key = AgentId::main().main_session();
+        let is_client = |method: &str, class: Class| {
+            let run = RunId::parse("r").unwrap();
+            let plain = Inbound::plain(run, (OWNER, method), key.clone(), User::text("./cat.png", 0));
+            Inbound { class, ..plain }.is_written_by_client()
+        };
+        for method in [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL] {
+            assert!(is_client(method, Class::Main), "{method}");
+            assert!(!is_client(method, Class::Subagent) && !is_client(method, Class::Cron), "{method}");
+        }
+        assert!(!is_client("sessions_spawn", Class::Main) && !is_client("sessions_send", Class::Main));
+    }
+}

@@ -217,12 +217,9 @@ impl Lane {
             && !name.is_empty()
             && !name.eq_ignore_ascii_case("default")
         {
-            match (profile.choose)(name) {
-                Ok(roster) => {
-                    let spec = roster.first().spec();
-                    command = Cow::Owned(Command::Model(format!("{}/{}", spec.provider, spec.model)));
-                }
-                Err(why) => return Change::says(format!("{name} cannot be chosen: {why}.")),
+            match answerer::find(&profile, name) {
+                Ok((provider, model)) => command = Cow::Owned(Command::Model(format!("{provider}/{model}"))),
+                Err(why) => return Change::says(format!("{why}.")),
             }
         }
         let model = answerer::model(&profile, &session.record);

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use homard_proto::{CallId, RunId, SessionKey};
+use homard_proto::{CallId, RunId, SessionId, SessionKey};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
@@ -119,7 +119,23 @@ impl Tape {
 
     /// Notes where the message ended up. Only the first word counts.
     pub(crate) fn place(&self, placed: Placed) {
-        self.placed.set(placed).ok();
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(placed);
+    }
+
+    /// The message is at this place now. An event says so if that is another kind of place than its sender was told; that
+    /// it moves up in line is not worth one.
+    pub(crate) fn move_to(self: &Arc<Self>, at: u64, placed: Placed) {
+        let told = self.placed.lock().unwrap_or_else(PoisonError::into_inner).replace(placed);
+        if told.is_some_and(|told| discriminant(&told) != discriminant(&placed)) {
+            self.pass(at, RunEvent::Placed(placed));
+        }
+    }
+
+    /// Whether its run began in this transcript.
+    pub(crate) fn works_in(&self, transcript: &SessionId) -> bool {
+        let is_start =
+            |slot: &Slot| matches!(&slot.kind, SlotKind::Fact(RunEvent::Started { session }) if session == transcript);
+        self.lock().slots.iter().any(is_start)
     }
 
     /// When something last happened on it, in milliseconds since the epoch.

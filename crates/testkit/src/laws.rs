@@ -134,7 +134,9 @@ pub(crate) fn phase(told: &Told) -> Option<&str> {
 
 /// What was shown as kept is kept.
 fn kept(played: &Played, heard: &Heard) -> Vec<String> {
-    let lines = played.transcripts().filter(|(key, _)| *key == heard.tape.key()).flat_map(|(_, entries)| entries);
+    // A session under another key of the agent may have continued the transcript.
+    let agent = heard.tape.key().agent();
+    let lines = played.transcripts().filter(|(key, _)| key.agent() == agent).flat_map(|(_, entries)| entries);
     let lines: Vec<_> = lines.collect();
     // An answer that waited for its line got none if neither the end of its run nor, later, its place was to be had.
     let stored = played.rows.get(heard.tape.run()).map(|row| &row.state);

@@ -21,7 +21,7 @@ use std::{
 };
 
 use homard_audit::Audit;
-use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::Message, session};
+use homard_proto::{AgentId, EntryId, RunId, SessionId, SessionKey, message::Message, session};
 use homard_store::{Authority, Ended, Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -175,6 +175,7 @@ impl Hub {
             return Err(SubmitError::Stopping);
         }
         self.recover_session(&inbound.key).await?;
+        self.await_transcript(&inbound).await;
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         self.await_rival(&inbound).await;
         let news = self.received(&inbound);
@@ -227,6 +228,17 @@ impl Hub {
             }
             drop(known);
             self.0.forget(&tape);
+        }
+    }
+
+    /// Waits for runs of other sessions in the transcript that a message names, as one that began before its session was
+    /// reset: the lines of two runs must not be mixed.
+    async fn await_transcript(&self, inbound: &Inbound) {
+        let Some(transcript) = &inbound.session else { return };
+        let is_elsewhere = |run: &&LiveRun| run.tape.key() != &inbound.key && run.tape.works_in(transcript);
+        let runs: Vec<_> = self.0.lock().runs.values().filter(is_elsewhere).map(|run| run.tape.clone()).collect();
+        for tape in runs {
+            Follower::new(tape).end().await;
         }
     }
 
@@ -447,6 +459,20 @@ impl Hub {
 
     /// What was said in one transcript of a session, oldest first, with the lines that say it: also in one that the session
     /// has left. `None` if there is no such transcript.
+    /// The agent that has a transcript of this id which no session has any more, as after a reset.
+    pub async fn find_transcript(&self, id: &SessionId) -> Result<Option<AgentId>, StoreError> {
+        let agents = self.agents();
+        let default = agents.default_id().clone();
+        let others = agents.iter().map(|profile| profile.id.clone()).filter(|agent| *agent != default);
+        for agent in std::iter::once(default.clone()).chain(others) {
+            let key = SessionKey::explicit(&agent, id);
+            if !self.0.store.live_transcript(&key, id).await?.is_empty() {
+                return Ok(Some(agent));
+            }
+        }
+        Ok(None)
+    }
+
     pub async fn transcript_lines(
         &self,
         key: &SessionKey,

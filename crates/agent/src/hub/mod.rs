@@ -276,6 +276,20 @@ impl Hub {
         stopped
     }
 
+    /// Does what a command to stop says: stops the session's runs and those that they started; returns those that were
+    /// stopped.
+    pub async fn stop(&self, command: &Inbound) -> Vec<RunId> {
+        let stopped = self.abort(&command.key, None, AbortReason::Stop).await;
+        match self.session(&command.key).await {
+            Ok(record) => self.0.tell_command(command, record.as_deref()),
+            Err(error) => {
+                tracing::warn!(key = %command.key, %error, "could not read the session");
+                self.0.tell_command(command, None);
+            }
+        }
+        stopped
+    }
+
     /// Whether the process is going down.
     pub fn is_draining(&self) -> bool {
         self.0.draining.is_cancelled()

@@ -98,11 +98,13 @@ impl Lane {
     /// Does what a command asks for, and answers it.
     pub(super) async fn control(&mut self, mut queued: Queued, active: Option<&mut Queued>) {
         let Some(command) = queued.inbound.command.clone() else { return };
+        if !queued.was_found {
+            self.tell_command(&queued.inbound);
+        }
         let change = match command {
             Command::Stop(_) => {
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
-                self.signal_stop(&queued).await;
                 Change { fields: Vec::new(), reply: stop::reply(runs, children) }
             }
             Command::Context(ask) => Change::says(match self.report(&queued).await {

@@ -73,6 +73,9 @@ impl Lane {
             let records = std::mem::take(&mut queued.accepting);
             let admission = admission(&self.hub.writer.judge(records).await);
             if !matches!(admission, Admission::Accepted) {
+        if is_wish {
+            self.tell_command(&queued.inbound);
+        }
                 self.never_was(&queued);
                 queued.admit.send_replace(admission);
                 return;

@@ -60,6 +60,9 @@ impl Replies {
                 RunEvent::Block(block) => replies.delivered.push((**block).clone()),
                 RunEvent::Started { .. }
                 | RunEvent::Waited(_)
+                | RunEvent::Placed(_)
+                | RunEvent::Busy(_)
+                | RunEvent::Summarized(_)
                 | RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::Text { .. }

@@ -157,6 +157,9 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         RunEvent::Input(input) => lines.iter().filter_map(|line| message(line)).any(|message| *message == **input),
         RunEvent::Started { .. }
         | RunEvent::Waited(_)
+        | RunEvent::Placed(_)
+        | RunEvent::Busy(_)
+        | RunEvent::Summarized(_)
         | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
@@ -242,7 +245,16 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
 /// How many messages were said before a restart: a run that goes on tells them first, as a whole.
 fn said_before(heard: &Heard) -> usize {
     let kinds = heard.events.iter().map(|event| &event.kind);
-    let told = kinds.skip_while(|kind| matches!(kind, RunEvent::Started { .. } | RunEvent::Waited(_)));
+    let told = kinds.skip_while(|kind| {
+        matches!(
+            kind,
+            RunEvent::Started { .. }
+                | RunEvent::Waited(_)
+                | RunEvent::Placed(_)
+                | RunEvent::Busy(_)
+                | RunEvent::Summarized(_)
+        )
+    });
     // What is said anew comes after a question.
     let is_line = |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. });
     let is_short = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });

@@ -459,20 +459,6 @@ impl Hub {
         self.0.store.find(id).await
     }
 
-    /// A session's record and what was said in it, oldest first.
-    pub async fn history(&self, key: &SessionKey) -> Result<Option<(session::Record, Vec<Arc<Message>>)>, StoreError> {
-        let loaded = self.0.store.load(key).await?;
-        Ok(loaded.map(|session| (session.record, branch::said(&session.entries))))
-    }
-
-    /// The same, with the lines of the transcript that say it.
-    pub async fn history_lines(&self, key: &SessionKey) -> Result<Option<(session::Record, SaidLines)>, StoreError> {
-        let loaded = self.0.store.load(key).await?;
-        Ok(loaded.map(|session| (session.record, branch::said_lines(&session.entries))))
-    }
-
-    /// What was said in one transcript of a session, oldest first, with the lines that say it: also in one that the session
-    /// has left. `None` if there is no such transcript.
     /// The agent that has a transcript of this id which no session has any more, as after a reset.
     pub async fn find_transcript(&self, id: &SessionId) -> Result<Option<AgentId>, StoreError> {
         let agents = self.agents();
@@ -487,6 +473,20 @@ impl Hub {
         Ok(None)
     }
 
+    /// A session's record and what was said in it, oldest first.
+    pub async fn history(&self, key: &SessionKey) -> Result<Option<(session::Record, Vec<Arc<Message>>)>, StoreError> {
+        let loaded = self.0.store.load(key).await?;
+        Ok(loaded.map(|session| (session.record, branch::said(&session.entries))))
+    }
+
+    /// The same, with the lines of the transcript that say it.
+    pub async fn history_lines(&self, key: &SessionKey) -> Result<Option<(session::Record, SaidLines)>, StoreError> {
+        let loaded = self.0.store.load(key).await?;
+        Ok(loaded.map(|session| (session.record, branch::said_lines(&session.entries))))
+    }
+
+    /// What was said in one transcript of a session, oldest first, with the lines that say it: also in one that the session
+    /// has left. `None` if there is no such transcript.
     pub async fn transcript_lines(
         &self,
         key: &SessionKey,

@@ -265,6 +265,7 @@ impl Lane {
             usage: Usage::default(),
             last_usage: Usage::default(),
             truncated_input: None,
+            is_summarized: false,
             session: self.session.as_ref().map(|session| session.record.session_id.clone()),
             started_at: Some(at),
             ended_at: at,

@@ -227,6 +227,9 @@ fn told(queued: &Queued) -> Vec<Arc<Message>> {
         RunEvent::ToolEnded { result, .. } => Some(Arc::new(Message::ToolResult((**result).clone()))),
         RunEvent::Started { .. }
         | RunEvent::Waited(_)
+        | RunEvent::Placed(_)
+        | RunEvent::Busy(_)
+        | RunEvent::Summarized(_)
         | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }

@@ -57,6 +57,9 @@ fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
             What::Tool { name, call, .. } => !name.is_empty() && !call.is_empty(),
             What::Hook { point, hook, .. } => !point.is_empty() && !hook.is_empty(),
             What::Switched { from_model, reason, .. } => !from_model.is_empty() && !reason.is_empty(),
+            What::Placed { disposition, .. } => !disposition.is_empty(),
+            What::Busy { activity, .. } => !activity.is_empty(),
+            What::Summarized { runs } => !runs.is_empty(),
             What::Joined | What::Block => true,
             What::Model(asked) => !asked.model.is_empty() && !asked.provider.is_empty(),
             What::Queued { .. }
@@ -161,13 +164,13 @@ fn counts(heard: &Heard, steps: &Steps) -> Vec<(&'static str, Vec<String>, Vec<S
 }
 
 /// What is compared, each in its order.
-const KINDS: [&str; 8] =
-    ["models", "retries", "tools", "switches", "compactions", "hooks", "messages that joined", "blocks"];
+const KINDS: [&str; 9] =
+    ["models", "retries", "tools", "switches", "compactions", "hooks", "messages that joined", "blocks", "places"];
 
 /// What the events tell.
-fn saw(heard: &Heard) -> [Vec<String>; 8] {
-    let mut seen: [Vec<String>; 8] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks] = &mut seen;
+fn saw(heard: &Heard) -> [Vec<String>; 9] {
+    let mut seen: [Vec<String>; 9] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, moved] = &mut seen;
     let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
     // The question that is open, and why it failed.
     let mut open: Option<(String, Option<&str>)> = None;
@@ -201,6 +204,9 @@ fn saw(heard: &Heard) -> [Vec<String>; 8] {
             RunEvent::Hooked(note) => hooks.push(format!("{} {} {}", note.point.name(), note.hook, note.decision)),
             RunEvent::Input(_) if !models.is_empty() || open.is_some() => joined.push(String::new()),
             RunEvent::Block(_) => blocks.push(String::new()),
+            RunEvent::Placed(placed) => moved.push(placed.told().0.to_owned()),
+            RunEvent::Busy(busy) => moved.push(busy.activity.to_string()),
+            RunEvent::Summarized(runs) => moved.push(format!("{runs:?}")),
             RunEvent::Started { .. }
             | RunEvent::Waited(_)
             | RunEvent::Input(_)
@@ -225,9 +231,9 @@ fn question(model: &str, error: Option<&str>) -> String {
 }
 
 /// What the steps tell.
-fn tells(steps: &Steps) -> [Vec<String>; 8] {
-    let mut told: [Vec<String>; 8] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks] = &mut told;
+fn tells(steps: &Steps) -> [Vec<String>; 9] {
+    let mut told: [Vec<String>; 9] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, moved] = &mut told;
     for step in steps.all() {
         match &step.what {
             What::Model(asked) => {
@@ -243,6 +249,9 @@ fn tells(steps: &Steps) -> [Vec<String>; 8] {
             What::Hook { point, hook, decision } => hooks.push(format!("{point} {hook} {decision}")),
             What::Joined => joined.push(String::new()),
             What::Block => blocks.push(String::new()),
+            What::Placed { disposition, .. } => moved.push(disposition.clone()),
+            What::Busy { activity, .. } => moved.push(activity.clone()),
+            What::Summarized { runs } => moved.push(format!("{runs:?}")),
             What::Queued { .. }
             | What::Prepared
             | What::Stored

@@ -194,6 +194,16 @@ impl Course {
                 let (chars, text) = (withheld.text.chars().count() as u64, excerpt(&withheld.text));
                 self.aside(at, at, What::Withheld { call, repetition, chars, text });
             }
+            RunEvent::Placed(placed) => {
+                let (disposition, position) = placed.told();
+                let position = position.map(|position| position as u64);
+                self.aside(at, at, What::Placed { disposition: disposition.to_owned(), position });
+            }
+            RunEvent::Busy(busy) => {
+                let ms = u64::try_from(busy.lasts.as_millis()).unwrap_or(u64::MAX);
+                self.aside(at, at, What::Busy { activity: busy.activity.to_string(), busy_ms: ms });
+            }
+            RunEvent::Summarized(runs) => self.aside(at, at, What::Summarized { runs: runs.to_vec() }),
             RunEvent::Input(_)
             | RunEvent::Absorbed { .. }
             | RunEvent::Answering { .. }

@@ -10,7 +10,7 @@ use homard_reply::{payload::Payload, sent::Withheld};
 pub use homard_store::{AbortReason, Failure, FailureKind, Outcome, timeline::TruncatedInput};
 use serde_json::Value;
 
-use crate::tool::ToolResult;
+use crate::{activity::Busy, lane::inbox::Placed, tool::ToolResult};
 
 /// Something that happened, and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +31,12 @@ pub enum RunEvent {
     },
     /// The run waited so long for a slot.
     Waited(Duration),
+    /// The message got another place in the queue than its sender was told last.
+    Placed(Placed),
+    /// The message has waited for half a minute; its session is busy with this.
+    Busy(Arc<Busy>),
+    /// The model gets a summary of these messages instead of their text: too many waited in the queue.
+    Summarized(Arc<[RunId]>),
     /// A message went into the transcript (stored).
     Input(Arc<Message>),
     /// The run's message became a part of another run, and ends with it.
@@ -186,6 +192,8 @@ pub struct End {
     pub last_usage: Usage,
     /// How much of the run's message the model got, if it did not fit into the context window.
     pub truncated_input: Option<TruncatedInput>,
+    /// Whether the model got a summary of the run's message instead of its text: too many waited in the queue.
+    pub is_summarized: bool,
     /// The transcript; `None` when the run never began.
     pub session: Option<SessionId>,
     /// When it began; `None` when it never did. Milliseconds since the epoch.

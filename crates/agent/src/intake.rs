@@ -403,7 +403,15 @@ async fn resolve(
         (Some(agent), _) => Ok((agent.main_session(), None)),
         (None, Some(id)) => {
             let known = hub.find_session(&id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
-            Ok((known.unwrap_or_else(|| SessionKey::explicit(&default, &id)), Some(id)))
+            let key = match known {
+                Some(key) => key,
+                None => {
+                    let left = hub.find_transcript(&id).await;
+                    let agent = left.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+                    SessionKey::explicit(&agent.unwrap_or(default), &id)
+                }
+            };
+            Ok((key, Some(id)))
         }
         (None, None) => Ok((default.main_session(), None)),
     }

@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 pub mod access;
+pub mod activity;
 pub mod ambient;
 pub mod approval;
 pub mod command;

@@ -69,6 +69,9 @@ impl Replies {
                 RunEvent::Input(_) => replies.sent.next_input(),
                 RunEvent::Started { .. }
                 | RunEvent::Waited(_)
+                | RunEvent::Placed(_)
+                | RunEvent::Busy(_)
+                | RunEvent::Summarized(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }

@@ -5,10 +5,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    mem::discriminant,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use homard_proto::{CallId, RunId, SessionKey};
+use homard_proto::{CallId, RunId, SessionId, SessionKey};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
@@ -24,8 +25,8 @@ pub struct Tape {
     key: SessionKey,
     accepted_at: u64,
     inner: Mutex<Inner>,
-    /// Where its message ended up, once that is known.
-    placed: OnceLock<Placed>,
+    /// The place of its message in the queue, as its sender was told last.
+    placed: Mutex<Option<Placed>>,
     changed: Notify,
     feed: mpsc::UnboundedSender<HubEvent>,
 }
@@ -94,7 +95,7 @@ impl Tape {
         feed: mpsc::UnboundedSender<HubEvent>,
     ) -> Arc<Self> {
         let inner = Mutex::default();
-        Arc::new(Self { run, key, accepted_at, inner, placed: OnceLock::new(), changed: Notify::new(), feed })
+        Arc::new(Self { run, key, accepted_at, inner, placed: Mutex::default(), changed: Notify::new(), feed })
     }
 
     /// The run.
@@ -112,14 +113,30 @@ impl Tape {
         self.accepted_at
     }
 
-    /// Where its message ended up when it came: at work at once, unless somebody said otherwise.
+    /// The place of its message in the queue, as its sender was told last; started, if it never waited.
     pub fn placed(&self) -> Placed {
-        self.placed.get().copied().unwrap_or(Placed::Started)
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(Placed::Started)
     }
 
-    /// Notes where the message ended up. Only the first word counts.
+    /// Notes where the message ended up when it came. Only the first word counts.
     pub(crate) fn place(&self, placed: Placed) {
-        self.placed.set(placed).ok();
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(placed);
+    }
+
+    /// The message is at this place now. An event says so if that is another kind of place than its sender was told; that
+    /// it moves up in line is not worth one.
+    pub(crate) fn move_to(self: &Arc<Self>, at: u64, placed: Placed) {
+        let told = self.placed.lock().unwrap_or_else(PoisonError::into_inner).replace(placed);
+        if told.is_some_and(|told| discriminant(&told) != discriminant(&placed)) {
+            self.pass(at, RunEvent::Placed(placed));
+        }
+    }
+
+    /// Whether its run began in this transcript.
+    pub(crate) fn works_in(&self, transcript: &SessionId) -> bool {
+        let is_start =
+            |slot: &Slot| matches!(&slot.kind, SlotKind::Fact(RunEvent::Started { session }) if session == transcript);
+        self.lock().slots.iter().any(is_start)
     }
 
     /// When something last happened on it, in milliseconds since the epoch.
@@ -172,7 +189,7 @@ impl Tape {
             return State::Broken(why.clone());
         }
         match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
-            None | Some(SlotKind::Fact(RunEvent::Waited(_))) => State::Queued,
+            None | Some(SlotKind::Fact(RunEvent::Waited(_) | RunEvent::Placed(_) | RunEvent::Busy(_))) => State::Queued,
             Some(SlotKind::Fact(RunEvent::Ended(end))) => State::Ended(end.clone()),
             Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone) => {
                 State::Running

@@ -93,6 +93,9 @@ impl StoredMessage {
             RunEvent::ToolEnded { result, .. } => Some(Self::Result(result.clone())),
             RunEvent::Started { .. }
             | RunEvent::Waited(_)
+            | RunEvent::Placed(_)
+            | RunEvent::Busy(_)
+            | RunEvent::Summarized(_)
             | RunEvent::Absorbed { .. }
             | RunEvent::Asking(_)
             | RunEvent::Heard

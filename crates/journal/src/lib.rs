@@ -252,6 +252,11 @@ impl Store for Journal {
         self.blocking(move |room| room.transcript(&key, &session)).await
     }
 
+    async fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, Error> {
+        let (key, session) = (key.clone(), session.clone());
+        self.blocking(move |room| room.live_transcript(&key, &session)).await
+    }
+
     fn transcript_path(&self, key: &SessionKey, session: &SessionId) -> Option<PathBuf> {
         let name = layout::thread_name(key, session).unwrap_or_else(|| layout::plain_name(session));
         Some(self.room.layout.sessions(&layout::home(key)).join(name))

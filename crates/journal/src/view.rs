@@ -27,8 +27,7 @@ impl Room {
 
     /// The lines of a session's transcript, wherever its key points by now; `None` when there are none.
     pub(crate) fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
-        let record = self.known().get(key);
-        let entries = self.entries(key, session, record.as_deref())?;
+        let entries = self.live_transcript(key, session)?;
         if !entries.is_empty() {
             return Ok(Some(entries));
         }
@@ -40,6 +39,12 @@ impl Room {
         let path = self.layout.transcript(&file);
         let bytes = fs::read(&path).map_err(disk::failed("read", &path))?;
         Ok(Some(transcript::read(&bytes, session).entries))
+    }
+
+    /// The lines of a transcript that was not put aside.
+    pub(crate) fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, Error> {
+        let record = self.known().get(key);
+        self.entries(key, session, record.as_deref())
     }
 
     /// The lines of a transcript: those in the file, and those that are on their way to it.

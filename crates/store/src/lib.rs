@@ -59,6 +59,10 @@ pub trait Store: Send + Sync {
     /// `None` when there are none. Lines that came after a deletion stand for the id, not those that were put aside.
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<transcript::Entry>>, Error>;
 
+    /// The lines of a transcript that a session can continue: those that [`load`](Self::load) gives once a record has
+    /// this id. Not those that were put aside with a deleted session.
+    async fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<transcript::Entry>, Error>;
+
     /// Where a session's transcript is, for those who read files; `None` where there are none.
     fn transcript_path(&self, key: &SessionKey, session: &SessionId) -> Option<PathBuf> {
         let _: (&SessionKey, &SessionId) = (key, session);

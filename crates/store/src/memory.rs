@@ -63,6 +63,10 @@ impl Store for MemoryStore {
         Ok(inner.transcripts.get(session).or_else(|| inner.put_aside.get(session)).cloned())
     }
 
+    async fn live_transcript(&self, _: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, Error> {
+        Ok(self.lock().transcripts.get(session).cloned().unwrap_or_default())
+    }
+
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
         Ok(self.lock().ledger.row(run))
     }

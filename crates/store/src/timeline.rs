@@ -3,6 +3,7 @@
 //! Main steps tile the time from a run's acceptance to its end: each begins where the one before ended, so that every
 //! millisecond has a name. What happened within or beside them (a tool among others, a hook, a switch) is told *aside*.
 
+use homard_proto::RunId;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// One step of a run.
@@ -96,6 +97,26 @@ pub enum What {
     },
     /// Aside: a message joined the run.
     Joined,
+    /// Aside: the run's message got another place in the queue than its sender was told before.
+    Placed {
+        /// The place, as senders are told: `steered`, `queued`, `summarized` and so on.
+        disposition: String,
+        /// The position in line, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<u64>,
+    },
+    /// Aside: the run had waited for half a minute, and its session was busy with this.
+    Busy {
+        /// What another run was doing.
+        activity: String,
+        /// For how long.
+        busy_ms: u64,
+    },
+    /// Aside: too many messages waited in the queue, and the model got a summary of these instead of their text.
+    Summarized {
+        /// The runs that they asked for.
+        runs: Vec<RunId>,
+    },
     /// Aside: a piece of the answer was sent before the answer was whole.
     Block,
     /// Aside: a text of the answer was not sent, because a tool had sent it to the same conversation.
@@ -119,6 +140,9 @@ impl What {
             | Self::Hook { .. }
             | Self::Switched { .. }
             | Self::Joined
+            | Self::Placed { .. }
+            | Self::Busy { .. }
+            | Self::Summarized { .. }
             | Self::Block
             | Self::Withheld { .. } => true,
             Self::Queued { .. }
@@ -270,6 +294,12 @@ impl Steps {
     pub fn truncated_input(&self) -> Option<TruncatedInput> {
         let input = |step: &Step| if let What::Compaction { input, .. } = step.what { input } else { None };
         self.0.iter().rev().find_map(input)
+    }
+
+    /// Whether a model got a summary of the message of this run instead of its text.
+    pub fn is_summarized(&self, run: &RunId) -> bool {
+        let has = |step: &Step| matches!(&step.what, What::Summarized { runs } if runs.contains(run));
+        self.0.iter().any(has)
     }
 
     /// How many milliseconds have a name.

@@ -356,6 +356,7 @@ fn placed(placed: Placed) -> String {
         Placed::Queued(place) => format!("queued #{place}"),
         Placed::Collected(place) => format!("collected #{place}"),
         Placed::Interrupted => "interrupts".to_owned(),
+        Placed::Summarized => "summarized".to_owned(),
         Placed::Rejected => "rejected".to_owned(),
     }
 }
@@ -367,6 +368,9 @@ fn host(tape: &Tape) -> Option<RunId> {
         RunEvent::Absorbed { by } => Some(by),
         RunEvent::Started { .. }
         | RunEvent::Waited(_)
+        | RunEvent::Placed(_)
+        | RunEvent::Busy(_)
+        | RunEvent::Summarized(_)
         | RunEvent::Input(_)
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }

@@ -214,6 +214,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.load(key).await
     }
 
+    async fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, Error> {
+        self.inner.live_transcript(key, session).await
+    }
+
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
         self.inner.transcript(key, session).await
     }

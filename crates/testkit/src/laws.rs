@@ -134,7 +134,9 @@ pub(crate) fn phase(told: &Told) -> Option<&str> {
 
 /// What was shown as kept is kept.
 fn kept(played: &Played, heard: &Heard) -> Vec<String> {
-    let lines = played.transcripts().filter(|(key, _)| *key == heard.tape.key()).flat_map(|(_, entries)| entries);
+    // A session under another key of the agent may have continued the transcript.
+    let agent = heard.tape.key().agent();
+    let lines = played.transcripts().filter(|(key, _)| key.agent() == agent).flat_map(|(_, entries)| entries);
     let lines: Vec<_> = lines.collect();
     // An answer that waited for its line got none if neither the end of its run nor, later, its place was to be had.
     let stored = played.rows.get(heard.tape.run()).map(|row| &row.state);
@@ -155,6 +157,9 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         RunEvent::Input(input) => lines.iter().filter_map(|line| message(line)).any(|message| *message == **input),
         RunEvent::Started { .. }
         | RunEvent::Waited(_)
+        | RunEvent::Placed(_)
+        | RunEvent::Busy(_)
+        | RunEvent::Summarized(_)
         | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
@@ -241,7 +246,16 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
 /// How many messages were said before a restart: a run that goes on tells them first, as a whole.
 fn said_before(heard: &Heard) -> usize {
     let kinds = heard.events.iter().map(|event| &event.kind);
-    let told = kinds.skip_while(|kind| matches!(kind, RunEvent::Started { .. } | RunEvent::Waited(_)));
+    let told = kinds.skip_while(|kind| {
+        matches!(
+            kind,
+            RunEvent::Started { .. }
+                | RunEvent::Waited(_)
+                | RunEvent::Placed(_)
+                | RunEvent::Busy(_)
+                | RunEvent::Summarized(_)
+        )
+    });
     // What is said anew comes after a question.
     let is_line = |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. });
     let is_short = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });

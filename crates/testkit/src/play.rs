@@ -464,7 +464,8 @@ impl World {
             rows.values().filter_map(|row: &RunRow| Some((row.key.clone(), row.session.clone()?))).collect();
         let mut past = Vec::new();
         for (key, id) in worked_in {
-            if !sessions.iter().any(|(now, session)| *now == key && session.record.session_id == id) {
+            // A session under another key may have continued it.
+            if !sessions.iter().any(|(_, session)| session.record.session_id == id) {
                 past.extend(self.store.transcript(&key, &id).await?.map(|entries| (key, id, entries)));
             }
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use homard_agent::{Cursor, Event, HubEvent, RunEvent, Tape, post::Delivered, wire::Projection};
-use homard_proto::event::Agent;
+use homard_proto::{RunId, event::Agent};
 use tokio::{
     sync::{mpsc, watch},
     time::sleep,
@@ -104,10 +104,13 @@ impl Log {
 fn untold(event: &RunEvent) -> Option<String> {
     match event {
         RunEvent::Waited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
+        RunEvent::Summarized(runs) => Some(format!("summarizes {}", names(runs))),
         RunEvent::Absorbed { by } => Some(format!("absorbed by {by}")),
         RunEvent::Rewound { message } => Some(format!("message {message} is void")),
         RunEvent::Block(block) => Some(format!("block {:?}", block.text)),
         RunEvent::Started { .. }
+        | RunEvent::Placed(_)
+        | RunEvent::Busy(_)
         | RunEvent::Answering { .. }
         | RunEvent::Retrying { .. }
         | RunEvent::Switched { .. }
@@ -128,6 +131,10 @@ fn untold(event: &RunEvent) -> Option<String> {
         | RunEvent::Withheld(_)
         | RunEvent::Ended(_) => None,
     }
+}
+
+fn names(runs: &[RunId]) -> String {
+    runs.iter().map(RunId::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// A log that survives those who write it.

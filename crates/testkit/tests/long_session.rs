@@ -259,6 +259,11 @@ impl Store for Counting {
         self.inner.load(key).await
     }
 
+    async fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.live_transcript(key, session).await
+    }
+
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.transcript(key, session).await

@@ -162,6 +162,26 @@ impl Change {
 }
 
 impl Command {
+    /// Its name, as hooks are told.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Begin { .. } | Self::BeginWith(_) => "new",
+            Self::Stop(_) => "stop",
+            Self::Queue(_) => "queue",
+            Self::Level(Level::Thinking, _) => "think",
+            Self::Level(Level::Verbose, _) => "verbose",
+            Self::Level(Level::Reasoning, _) => "reasoning",
+            Self::Level(Level::Usage, _) => "usage",
+            Self::Model(_) => "model",
+            Self::Compact(_) => "compact",
+            Self::Context(_) => "context",
+            Self::Approve(_) => "approve",
+            Self::Foreign(name, _) => name,
+            Self::Status => "status",
+            Self::Help => "help",
+        }
+    }
+
     /// Whether it needs `operator.admin`, because the method that does the same does: `sessions.reset`, `sessions.patch`,
     /// `sessions.compact`. What a plugin's command does is not known. The thinking level can be set with `chat.send`.
     pub fn needs_admin(&self) -> bool {

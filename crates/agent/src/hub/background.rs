@@ -176,7 +176,12 @@ impl Hub {
                 Ok(_) => (woken, pause) = (ids, RETRY),
                 // The session takes no messages; its next run is told.
                 Err(SubmitError::Blocked) if !self.is_at_work(key) => return,
-                Err(SubmitError::Conflict(_) | SubmitError::Held(_) | SubmitError::Stopping) => return,
+                Err(
+                    SubmitError::Conflict(_)
+                    | SubmitError::Held(_)
+                    | SubmitError::SessionChanged
+                    | SubmitError::Stopping,
+                ) => return,
                 Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::Store(_)) => {
                     tokio::time::sleep(pause).await;
                     pause = PATIENCE.min(pause * 2);

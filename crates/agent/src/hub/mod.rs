@@ -22,7 +22,7 @@ use std::{
 };
 
 use homard_audit::Audit;
-use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::Message, session};
+use homard_proto::{AgentId, EntryId, RunId, SessionId, SessionKey, message::Message, session};
 use homard_store::{Authority, Ended, Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -180,6 +180,7 @@ impl Hub {
             return Err(SubmitError::Stopping);
         }
         self.recover_session(&inbound.key).await?;
+        self.await_transcript(&inbound).await;
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         self.await_rival(&inbound).await;
         let news = self.received(&inbound);
@@ -236,6 +237,17 @@ impl Hub {
         }
     }
 
+    /// Waits for runs of other sessions in the transcript that a message names, as one that began before its session was
+    /// reset: the lines of two runs must not be mixed.
+    async fn await_transcript(&self, inbound: &Inbound) {
+        let Some(transcript) = &inbound.session else { return };
+        let is_elsewhere = |run: &&LiveRun| run.tape.key() != &inbound.key && run.tape.works_in(transcript);
+        let runs: Vec<_> = self.0.lock().runs.values().filter(is_elsewhere).map(|run| run.tape.clone()).collect();
+        for tape in runs {
+            Follower::new(tape).end().await;
+        }
+    }
+
     /// Claims the id and hands the message to its lane, all under one lock.
     fn claim(&self, inbound: Inbound) -> Result<(Arc<Tape>, watch::Receiver<Admission>, bool), SubmitError> {
         let mut live = self.0.lock();
@@ -269,6 +281,20 @@ impl Hub {
             }
             if reason == AbortReason::Stop {
                 self.0.running.stop(key);
+            }
+        }
+        stopped
+    }
+
+    /// Does what a command to stop says: stops the session's runs and those that they started; returns those that were
+    /// stopped.
+    pub async fn stop(&self, command: &Inbound) -> Vec<RunId> {
+        let stopped = self.abort(&command.key, None, AbortReason::Stop).await;
+        match self.session(&command.key).await {
+            Ok(record) => self.0.tell_command(command, record.as_deref()),
+            Err(error) => {
+                tracing::warn!(key = %command.key, %error, "could not read the session");
+                self.0.tell_command(command, None);
             }
         }
         stopped
@@ -442,6 +468,20 @@ impl Hub {
     /// The key whose session has this id.
     pub async fn find_session(&self, id: &SessionId) -> Result<Option<SessionKey>, StoreError> {
         self.0.store.find(id).await
+    }
+
+    /// The agent that has a transcript of this id which no session has any more, as after a reset.
+    pub async fn find_transcript(&self, id: &SessionId) -> Result<Option<AgentId>, StoreError> {
+        let agents = self.agents();
+        let default = agents.default_id().clone();
+        let others = agents.iter().map(|profile| profile.id.clone()).filter(|agent| *agent != default);
+        for agent in std::iter::once(default.clone()).chain(others) {
+            let key = SessionKey::explicit(&agent, id);
+            if !self.0.store.live_transcript(&key, id).await?.is_empty() {
+                return Ok(Some(agent));
+            }
+        }
+        Ok(None)
     }
 
     /// A session's record and what was said in it, oldest first.

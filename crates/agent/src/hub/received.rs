@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use homard_hooks::{Called, Context, Event, Hooks, Point, Received, Sent, Signal};
-use homard_proto::{CallId, SessionKey};
+use homard_proto::{CallId, SessionKey, session::Record};
 use serde_json::{Map, Value, json};
 
 use super::{Hub, Inbound, Shared};
@@ -129,6 +129,27 @@ impl Hub {
 }
 
 impl Shared {
+    /// Tells listeners of a command that was given, whichever way it came. Nobody waits for them.
+    pub(crate) fn tell_command(self: &Arc<Self>, inbound: &Inbound, record: Option<&Record>) {
+        let rules = self.setup.rules();
+        let Some(command) = inbound.command.as_ref() else { return };
+        if !rules.hooks.is_heard("command", command.name()) {
+            return;
+        }
+        let profile = self.setup.agents().of(inbound.key.agent());
+        let context = Map::from_iter([
+            ("sessionId".to_owned(), json!(record.map(|record| &record.session_id))),
+            ("sessionEntry".to_owned(), json!(record)),
+            ("commandSource".to_owned(), inbound.route.channel.as_deref().unwrap_or("webchat").into()),
+            ("senderId".to_owned(), inbound.principal.as_str().into()),
+            ("agentId".to_owned(), profile.id.to_string().into()),
+            ("workspaceDir".to_owned(), json!(profile.home())),
+        ]);
+        let signal = Hub::of(self).happened(("command", command.name()), inbound.key.to_string(), context);
+        let hooks = rules.hooks.clone();
+        self.spawn("hook", async move { hooks.signal(signal).await });
+    }
+
     /// Tells of a message that went out, or could not. Nobody waits for those who hear of it.
     pub(crate) fn tell_sent(self: &Arc<Self>, sent: Sent, place: &Context) {
         let hooks = self.setup.rules().hooks.clone();

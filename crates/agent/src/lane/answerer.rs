@@ -12,7 +12,7 @@ use homard_model::{
     retry::Limits,
     roster::{Preferred, Roster},
 };
-use homard_proto::{RunId, session::Record};
+use homard_proto::{Extra, RunId, session::Record};
 use serde_json::Value;
 
 use crate::{
@@ -118,6 +118,27 @@ fn chosen(profile: &Profile, record: &Record) -> Option<Result<Roster, Error>> {
         Error::new(ErrorKind::Rejected, text)
     };
     Some((profile.choose)(&name).map_err(no_such))
+}
+
+/// The model that a name means, as `(provider, model)`, if it can be chosen for a session. A name may be an alias.
+pub(super) fn find(profile: &Profile, name: &str) -> Result<(String, String), String> {
+    let roster = (profile.choose)(name).map_err(|why| format!("{name} cannot be chosen: {why}"))?;
+    let spec = roster.first().spec();
+    Ok((spec.provider.clone(), spec.model.clone()))
+}
+
+/// Replaces the model that changes of a record choose by the one that it means; an error if there is none. Every way to
+/// choose a model comes here or to [`find`].
+pub(super) fn check(profile: &Profile, changes: &mut Extra) -> Result<(), String> {
+    let text = |name: &str| changes.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let Some(model) = text(MODEL) else { return Ok(()) };
+    let name = text(PROVIDER).map_or_else(|| model.to_owned(), |provider| format!("{provider}/{model}"));
+    let own = profile.spec();
+    let is_own = name == format!("{}/{}", own.provider, own.model);
+    let (provider, model) = if is_own { (own.provider.clone(), own.model.clone()) } else { find(profile, &name)? };
+    changes.insert(PROVIDER.to_owned(), provider.into());
+    changes.insert(MODEL.to_owned(), model.into());
+    Ok(())
 }
 
 fn preferred(record: &Record) -> Preferred {

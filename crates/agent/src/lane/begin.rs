@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use homard_compact::escalate::Ladder;
 use homard_proto::{
-    CallId, Extra, Route, SessionId,
+    CallId, Extra, Route, RunId, SessionId,
     message::{Block, Content, Message, ToolResult, Usage, User},
     transcript::{Entry, Header, Kind, ModelChange},
 };
@@ -17,6 +17,7 @@ use homard_store::{
 use super::{
     Lane, Queued,
     answerer::{self, Answerer, Question},
+    inbox::Placed,
     prelude,
     slots::Lender,
 };
@@ -118,6 +119,10 @@ impl Lane {
         let start = Start { run: run.clone(), key: self.key.clone(), header, at };
         queued.session = Some(id.clone());
         tape.hold(at, RunEvent::Started { session: id.clone() });
+        let summarized = queued.summarized();
+        if !summarized.is_empty() {
+            tape.note(at, RunEvent::Summarized(summarized));
+        }
         let mut records = std::mem::take(&mut queued.accepting);
         let then = if records.is_empty() { Then::default() } else { Then::admit(queued.admit.clone(), &tape) };
         records.extend(prepared);
@@ -296,6 +301,13 @@ impl Queued {
             blocks.extend(pictures);
         }
         message
+    }
+
+    /// Those of its messages of which the model gets a summary only.
+    fn summarized(&self) -> Arc<[RunId]> {
+        let all = self.guests.iter().chain([self]);
+        let summarized = all.filter(|one| one.tape.placed() == Placed::Summarized);
+        summarized.map(|one| one.inbound.run.clone()).collect()
     }
 
     /// Takes up what the run did before the restart, whether it goes on or ends.

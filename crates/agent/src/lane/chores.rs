@@ -15,7 +15,7 @@ use homard_store::{Authority, Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{Lane, Queued, hooks::News, open::OpenSession};
+use super::{Lane, Queued, answerer, hooks::News, open::OpenSession};
 use crate::{
     ambient::iso,
     command::own_words,
@@ -225,8 +225,10 @@ impl Lane {
         self.expects(patch.expected.as_ref()).await?;
         let hub = self.hub.clone();
         let at = hub.ambient.now_ms();
+        let mut changes = patch.changes.clone();
+        answerer::check(&hub.setup.agents().of(self.key.agent()), &mut changes).map_err(ChangeError::Refused)?;
         let change = |record: &Record| {
-            let mut record = merged(record, &patch.changes)?;
+            let mut record = merged(record, &changes)?;
             hub.setup.rules().freshness.note(&mut record, Touch::Machine, at);
             record.updated_at = record.updated_at.max(at);
             Ok(record)

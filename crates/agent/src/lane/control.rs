@@ -98,12 +98,14 @@ impl Lane {
     /// Does what a command asks for, and answers it.
     pub(super) async fn control(&mut self, mut queued: Queued, active: Option<&mut Queued>) {
         let Some(command) = queued.inbound.command.clone() else { return };
+        if !queued.was_found {
+            self.tell_command(&queued.inbound);
+        }
         let change = match command {
             Command::Stop(_) => {
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
                 let commands = self.hub.running.stop(&self.key);
-                self.signal_stop(&queued).await;
                 Change { fields: Vec::new(), reply: stop::reply(runs, children, commands) }
             }
             Command::Context(ask) => Change::says(match self.report(&queued).await {
@@ -218,12 +220,9 @@ impl Lane {
             && !name.is_empty()
             && !name.eq_ignore_ascii_case("default")
         {
-            match (profile.choose)(name) {
-                Ok(roster) => {
-                    let spec = roster.first().spec();
-                    command = Cow::Owned(Command::Model(format!("{}/{}", spec.provider, spec.model)));
-                }
-                Err(why) => return Change::says(format!("{name} cannot be chosen: {why}.")),
+            match answerer::find(&profile, name) {
+                Ok((provider, model)) => command = Cow::Owned(Command::Model(format!("{provider}/{model}"))),
+                Err(why) => return Change::says(format!("{why}.")),
             }
         }
         let model = answerer::model(&profile, &session.record);
@@ -267,6 +266,7 @@ impl Lane {
             usage: Usage::default(),
             last_usage: Usage::default(),
             truncated_input: None,
+            is_summarized: false,
             session: self.session.as_ref().map(|session| session.record.session_id.clone()),
             started_at: Some(at),
             ended_at: at,

@@ -20,6 +20,7 @@ use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery:
 use super::{
     Lane, Queued, answerer,
     begin::{AUTO_COMPACT, AUTO_FLUSH, told_before},
+    inbox::Placed,
     last_words::unwritten,
     open::OpenSession,
     outward::found_ended,
@@ -119,6 +120,7 @@ impl Lane {
             usage,
             last_usage: story.last_usage,
             truncated_input: story.truncated_input,
+            is_summarized: tape.placed() == Placed::Summarized,
             session: story.session,
             started_at: queued.begun.first().copied().or(story.started_at),
             ended_at: at,
@@ -530,6 +532,9 @@ impl Story {
                 RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::Waited(_)
+                | RunEvent::Placed(_)
+                | RunEvent::Busy(_)
+                | RunEvent::Summarized(_)
                 | RunEvent::Rewound { .. }
                 | RunEvent::Retrying { .. }
                 | RunEvent::Switched { .. }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use homard_store::RunState;
 
-use super::{Lane, Queued};
+use super::{Lane, Queued, inbox::Placed};
 use crate::event::{End, RunEvent};
 
 impl Lane {
@@ -17,7 +17,9 @@ impl Lane {
                 Ok(Some(RunState::Ended(_))) => {
                     // It is answered with the run, and whoever asks for it later gets that answer.
                     let whole = Some(end.payloads().to_vec());
-                    let end = End { replies: Vec::new(), whole, usage: Default::default(), ..end.clone() };
+                    let is_summarized = guest.tape.placed() == Placed::Summarized;
+                    let end =
+                        End { replies: Vec::new(), whole, usage: Default::default(), is_summarized, ..end.clone() };
                     guest.tape.pass(end.ended_at, RunEvent::Ended(Arc::new(end)));
                     self.hub.forget(&guest.tape);
                 }

@@ -11,6 +11,7 @@ use super::{Lane, Queued};
 use crate::{
     event::{End, Outcome, RunEvent},
     hooks::{place, place_of},
+    hub::Inbound,
     profile::Profile,
 };
 
@@ -105,16 +106,12 @@ impl Lane {
         hooks.signal(signal).await.messages
     }
 
-    /// Has listeners hear that everything was stopped.
-    pub(super) async fn signal_stop(&self, queued: &Queued) {
-        let session = self.session.as_ref();
-        let context = Map::from_iter([
-            ("sessionId".to_owned(), json!(session.map(|session| &session.record.session_id))),
-            ("sessionEntry".to_owned(), json!(session.map(|session| &session.record))),
-            ("commandSource".to_owned(), queued.inbound.route.channel.as_deref().unwrap_or("webchat").into()),
-            ("senderId".to_owned(), queued.inbound.principal.as_str().into()),
-        ]);
-        self.signal("command", "stop", context).await;
+    /// Tells listeners of a command that was accepted. Those of a command that begins a new transcript take part when it
+    /// does so: [`before_reset`](Self::before_reset).
+    pub(super) fn tell_command(&self, inbound: &Inbound) {
+        if !inbound.begins_anew() {
+            self.hub.tell_command(inbound, self.session.as_ref().map(|session| &session.record));
+        }
     }
 
     /// Tells hooks that a transcript was left behind and another one begins.
@@ -230,6 +227,9 @@ fn told(queued: &Queued) -> Vec<Arc<Message>> {
         RunEvent::ToolEnded { result, .. } => Some(Arc::new(Message::ToolResult((**result).clone()))),
         RunEvent::Started { .. }
         | RunEvent::Waited(_)
+        | RunEvent::Placed(_)
+        | RunEvent::Busy(_)
+        | RunEvent::Summarized(_)
         | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }

@@ -5,11 +5,17 @@
 //!
 //! | mode | nothing waits, nothing is at work | others wait | a run is at work |
 //! |---|---|---|---|
-//! | `steer` | starts | waits for a turn of its own | is offered to the run; what it does not take gets a turn of its own |
+//! | `steer` | starts | waits for a turn of its own | is offered to the run, whatever else waits; what it does not take gets a turn of its own |
 //! | `followup` | starts | waits for a turn of its own | the same |
 //! | `collect` | starts | waits; what shares a route and rights becomes one turn | the same |
-//! | `steer-backlog` | starts | waits for a turn of its own | is shown to the run, and gets a turn of its own as well |
+//! | `steer-backlog` | starts | waits for a turn of its own | is shown to the run, whatever else waits, and gets a turn of its own as well |
 //! | `interrupt` | starts | takes the place of everything | stops the run, and takes the place of everything |
+//!
+//! Order: turns start in the order of arrival, and a run takes offered messages in the order of arrival. A steer message
+//! overtakes turns that wait, but not an earlier steer message from the same place, which is then offered with it, and not
+//! a boundary (a command that changes the transcript, or an interrupt).
+//!
+//! The cap counts messages that wait for a turn. An offered message does not wait, so it is neither counted nor dropped.
 
 use std::{borrow::Cow, collections::VecDeque};
 
@@ -26,6 +32,12 @@ pub(crate) const LIMIT: usize = 1_000;
 /// How long a line of the summary of dropped messages is, in characters.
 const SUMMARY_LINE: usize = 160;
 
+/// The disposition of a message of which a model gets a summary instead of its text.
+pub(crate) const SUMMARIZED: &str = "summarized";
+
+/// How many dropped messages a summary lists. Of more, it lists the oldest and the newest, and counts those between.
+const SUMMARY_LINES: usize = 100;
+
 /// What an inbox has to know of a message.
 pub(crate) trait Letter {
     /// The run that it asks for.
@@ -37,8 +49,11 @@ pub(crate) trait Letter {
     /// Whose rights its run has. Messages of different rights are never answered by one run.
     fn sender(&self) -> Sender;
     /// How it is queued; `None` for a request that is always a run of its own: it is never held back, merged, offered
-    /// or dropped, and nothing overtakes it. Only an interrupt makes it go.
+    /// or dropped. Only an interrupt makes it go.
     fn settings(&self) -> Option<&Settings>;
+    /// Whether messages behind it belong to another context than the run at work, as behind `/new`: they are not
+    /// offered to that run.
+    fn is_boundary(&self) -> bool;
 }
 
 /// Where a message ended up.
@@ -54,8 +69,25 @@ pub enum Placed {
     Collected(usize),
     /// What was at work and what waited makes way for it.
     Interrupted,
+    /// Too many waited: a later turn gets a line about it instead of the message.
+    Summarized,
     /// There is no room for it, and it will not be answered.
     Rejected,
+}
+
+impl Placed {
+    /// As senders are told: the disposition, and the position in line if it has one.
+    pub fn told(self) -> (&'static str, Option<usize>) {
+        match self {
+            Self::Started => ("started", None),
+            Self::Steered => ("steered", None),
+            Self::Queued(place) => ("queued", Some(place)),
+            Self::Collected(place) => ("collected", Some(place)),
+            Self::Interrupted => ("interrupted", None),
+            Self::Summarized => (SUMMARIZED, None),
+            Self::Rejected => ("rejected", None),
+        }
+    }
 }
 
 /// What a push did.
@@ -115,11 +147,18 @@ pub(crate) struct Inbox<L> {
     newest_at: u64,
     /// Whether a batch was found that cannot be one turn: then the rest of it is taken one by one.
     is_mixed: bool,
+    /// How many messages were added so far.
+    added: u64,
+    /// The messages that the current run has beside its own, each with its number in the order of arrival. The run may
+    /// give them back.
+    handed: Vec<(RunId, u64)>,
 }
 
 #[derive(Debug)]
 struct Item<L> {
     letter: L,
+    /// Its number in the order of arrival. Items are sorted by it.
+    number: u64,
     /// Whether it found nothing to wait for, or made it go away.
     is_first: bool,
     standing: Standing,
@@ -134,6 +173,8 @@ enum Standing {
     Offered,
     /// A run has seen it; it gets a turn of its own as well.
     Shown,
+    /// A run gave it back: it gets a turn of its own and is offered to no other run, which could fail by it, too.
+    Returned,
 }
 
 impl<L: Letter> Item<L> {
@@ -145,6 +186,22 @@ impl<L: Letter> Item<L> {
     fn is_own(&self) -> bool {
         self.is_first || self.letter.settings().is_none()
     }
+
+    /// Whether the cap counts it.
+    fn counts(&self) -> bool {
+        !self.is_own() && self.standing != Standing::Offered
+    }
+
+    fn can_steer(&self) -> bool {
+        self.standing == Standing::Waits
+            && !self.is_first
+            && matches!(self.mode(), Some(Mode::Steer | Mode::SteerBacklog))
+    }
+
+    /// Whether nothing behind it is offered to the run at work.
+    fn is_boundary(&self) -> bool {
+        self.letter.is_boundary() || self.mode() == Some(Mode::Interrupt)
+    }
 }
 
 impl<L> Default for Inbox<L> {
@@ -155,6 +212,8 @@ impl<L> Default for Inbox<L> {
             settings: Settings::default(),
             newest_at: 0,
             is_mixed: false,
+            added: 0,
+            handed: Vec::new(),
         }
     }
 }
@@ -177,7 +236,22 @@ impl<L: Letter> Inbox<L> {
 
     /// Whether the run at work has something to take.
     pub(crate) fn has_offer(&self) -> bool {
-        self.dropped.is_empty() && self.offered().is_some()
+        self.offered().is_some()
+    }
+
+    /// The messages that wait, each with its current place: what its sender should know. Without those whose turn it is.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&L, Placed)> {
+        let dropped = self.dropped.iter().map(|letter| (letter, Placed::Summarized));
+        let items = self.items.iter().scan(0, |place, item| {
+            *place += usize::from(item.standing != Standing::Offered);
+            let placed = match (item.standing, item.mode()) {
+                (Standing::Offered | Standing::Shown, _) => Placed::Steered,
+                (Standing::Waits | Standing::Returned, Some(Mode::Collect)) => Placed::Collected(*place),
+                (Standing::Waits | Standing::Returned, _) => Placed::Queued(*place),
+            };
+            Some((!item.is_first).then_some((&item.letter, placed)))
+        });
+        dropped.chain(items.flatten())
     }
 
     /// Takes a message in.
@@ -187,21 +261,27 @@ impl<L: Letter> Inbox<L> {
             if self.len() >= LIMIT {
                 return Pushed::Full(letter);
             }
-            let place = self.add(Item { letter, is_first, standing: Standing::Waits });
+            let place = self.add(letter, is_first, Standing::Waits);
             let placed = if is_first { Placed::Started } else { Placed::Queued(place) };
             return Pushed::In { placed, gone: Vec::new() };
         };
         let mode = settings.mode;
+        let is_steered =
+            is_running && matches!(mode, Mode::Steer | Mode::SteerBacklog) && !self.items.iter().any(Item::is_boundary);
         let mut gone = Vec::new();
         if mode == Mode::Interrupt && !is_first {
             gone = self.clear();
-        } else if !self.make_room(&settings, &mut gone) {
+        } else if self.len() >= LIMIT || !(is_steered || self.make_room(&settings, &mut gone)) {
             return Pushed::Full(letter);
         }
         (self.settings, self.newest_at) = (settings, now);
-        let is_steered = is_running && self.can_steer(mode);
+        if is_steered {
+            // Whoever steers again means what they said before as well.
+            let earlier = self.items.iter_mut().filter(|item| item.can_steer() && is_alike(&item.letter, &letter));
+            earlier.for_each(|item| item.standing = Standing::Offered);
+        }
         let standing = if is_steered { Standing::Offered } else { Standing::Waits };
-        let place = self.add(Item { letter, is_first: is_first || mode == Mode::Interrupt, standing });
+        let place = self.add(letter, is_first || mode == Mode::Interrupt, standing);
         let placed = match mode {
             _ if is_first => Placed::Started,
             Mode::Interrupt => Placed::Interrupted,
@@ -212,36 +292,24 @@ impl<L: Letter> Inbox<L> {
         Pushed::In { placed, gone }
     }
 
-    /// Adds to the end of the line; returns the place there.
-    fn add(&mut self, item: Item<L>) -> usize {
+    /// Adds to the end of the line; returns the place among those that wait for a turn.
+    fn add(&mut self, letter: L, is_first: bool, standing: Standing) -> usize {
         // What comes to an empty inbox is another batch.
         self.is_mixed &= !self.is_empty();
-        self.items.push_back(item);
-        self.items.len()
+        self.added += 1;
+        self.items.push_back(Item { letter, number: self.added, is_first, standing });
+        self.items.iter().filter(|item| item.standing != Standing::Offered).count()
     }
 
-    /// Whether the run at work can hear of one more without its overtaking another.
-    fn can_steer(&self, mode: Mode) -> bool {
-        let mut others = self.items.iter();
-        self.dropped.is_empty()
-            && match mode {
-                Mode::Steer => {
-                    others.all(|item| item.standing == Standing::Offered && item.mode() == Some(Mode::Steer))
-                }
-                Mode::SteerBacklog => others.all(|item| item.standing != Standing::Waits),
-                Mode::Followup | Mode::Collect | Mode::Interrupt => false,
-            }
-    }
-
-    /// Makes room for one more by its own settings; returns whether there is. The first has started, so it is not asked.
+    /// Makes room for one more by its own settings; returns whether there is.
     fn make_room(&mut self, settings: &Settings, gone: &mut Vec<L>) -> bool {
-        let waiting = self.items.iter().filter(|item| !item.is_own()).count();
+        let waiting = self.items.iter().filter(|item| item.counts()).count();
         let surplus = (waiting + 1).saturating_sub(settings.cap.max(1));
-        if self.len() >= LIMIT || (surplus > 0 && settings.drop == Drop::New) {
+        if surplus > 0 && settings.drop == Drop::New {
             return false;
         }
         for _ in 0..surplus {
-            let oldest = self.items.iter().position(|item| !item.is_own());
+            let oldest = self.items.iter().position(Item::counts);
             let Some(item) = oldest.and_then(|oldest| self.items.remove(oldest)) else { break };
             match settings.drop {
                 Drop::Summarize => self.dropped.push(item.letter),
@@ -278,6 +346,7 @@ impl<L: Letter> Inbox<L> {
     /// The next turn, if one can begin.
     pub(crate) fn next(&mut self, now: u64) -> Option<Turn<L>> {
         let Ready::Now(_) = self.ready(now) else { return None };
+        self.handed.clear();
         if self.items.front().is_some_and(Item::is_own) {
             self.pop()
         } else if self.settings.mode == Mode::Collect && !self.is_mixed && self.is_uniform() {
@@ -309,7 +378,9 @@ impl<L: Letter> Inbox<L> {
     fn collect(&mut self) -> Option<Turn<L>> {
         let summary = self.summary();
         let mut guests = std::mem::take(&mut self.dropped);
-        let batch: Vec<_> = self.items.drain(..self.batch()).map(|item| item.letter).collect();
+        let batch = self.batch();
+        self.handed.extend(self.items.iter().take(batch).map(|item| (item.letter.run().clone(), item.number)));
+        let batch: Vec<_> = self.items.drain(..batch).map(|item| item.letter).collect();
         let mut blocks = vec!["[Queued messages while agent was busy]".to_owned()];
         blocks.extend(summary);
         blocks.extend((1..).zip(&batch).map(|(number, letter)| {
@@ -342,35 +413,45 @@ impl<L: Letter> Inbox<L> {
         let plural = if count == 1 { "" } else { "s" };
         let mut lines =
             vec![format!("[Queue overflow] Dropped {count} message{plural} due to cap."), "Summary:".to_owned()];
-        let told = self.dropped.iter().skip(count.saturating_sub(self.settings.cap.max(1)));
-        lines.extend(told.map(|letter| format!("- {}", summary_line(&letter.text()))));
+        let hidden = count.saturating_sub(SUMMARY_LINES);
+        let first = (count - hidden).div_ceil(2);
+        let line = |letter: &L| format!("- {}", summary_line(&letter.text()));
+        lines.extend(self.dropped[..first].iter().map(line));
+        if hidden > 0 {
+            lines.push(format!("- … {hidden} more …"));
+        }
+        lines.extend(self.dropped[first + hidden..].iter().map(line));
         Some(lines.join("\n"))
     }
 
-    /// The place of the message that the run at work may take: the oldest that no run has seen, so that none is overtaken.
+    /// The place of the message that the run at work may take: the oldest that is offered to it.
     fn offered(&self) -> Option<usize> {
-        let next = self.items.iter().position(|item| item.standing != Standing::Shown)?;
-        (self.items[next].standing == Standing::Offered).then_some(next)
+        self.items.iter().position(|item| item.standing == Standing::Offered)
     }
 
     /// Hands the next message to the run at work. What it does not take has to be put back.
     pub(crate) fn offer(&mut self) -> Option<Offer<L>> {
-        if !self.dropped.is_empty() {
-            return None;
-        }
         let place = self.offered()?;
+        let waiting = self.items.iter().filter(|item| item.counts()).count();
         let item = &mut self.items[place];
-        if item.mode() == Some(Mode::SteerBacklog) {
+        // A backlog message for which there is no room to wait becomes a part of the run instead.
+        let has_room = |settings: &Settings| settings.mode == Mode::SteerBacklog && waiting < settings.cap.max(1);
+        if item.letter.settings().is_some_and(has_room) {
             item.standing = Standing::Shown;
             return Some(Offer::Copy(item.letter.text().into_owned()));
         }
+        self.handed.push((item.letter.run().clone(), item.number));
         self.items.remove(place).map(|item| Offer::Take(item.letter))
     }
 
-    /// Puts messages that the run did not take back to the head of the line, in this order.
-    pub(crate) fn put_back(&mut self, letters: impl IntoIterator<Item = L, IntoIter: DoubleEndedIterator>) {
-        for letter in letters.into_iter().rev() {
-            self.items.push_front(Item { letter, is_first: false, standing: Standing::Waits });
+    /// Puts messages that the run did not take back to where they were in line. Those that were dropped before were at
+    /// its head.
+    pub(crate) fn put_back(&mut self, letters: impl IntoIterator<Item = L>) {
+        for letter in letters {
+            let handed = self.handed.iter().find(|(run, _)| run == letter.run());
+            let number = handed.map_or(0, |(_, number)| *number);
+            let place = self.items.partition_point(|item| item.number <= number);
+            self.items.insert(place, Item { letter, number, is_first: false, standing: Standing::Returned });
         }
     }
 
@@ -398,7 +479,7 @@ impl<L: Letter> Inbox<L> {
 }
 
 /// Whether two messages come from the same place and have the same rights.
-fn is_alike<L: Letter>(one: &L, other: &L) -> bool {
+pub(super) fn is_alike<L: Letter>(one: &L, other: &L) -> bool {
     one.route() == other.route() && one.sender() == other.sender()
 }
 

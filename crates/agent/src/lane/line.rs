@@ -1,18 +1,24 @@
 //! How messages wait in line: they are taken in, offered to the run at work, stopped, or left for the next start.
 
-use std::{borrow::Cow, sync::atomic::Ordering};
+use std::{
+    borrow::Cow,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use homard_proto::{AgentId, Route, RunId, SessionKey};
 use homard_store::{AbortReason, Rec};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Lane, Queued,
-    inbox::{Letter, Offer, Placed, Pushed},
+    BUSY_AFTER, Lane, Queued,
+    inbox::{Letter, Offer, Placed, Pushed, is_alike},
     is_admitted,
 };
 use crate::{
+    activity::{self, Activity, Busy},
     command::queue::{Mode, Overrides, Settings},
+    event::RunEvent,
     hub::Admission,
     policy::Sender,
     run::Handed,
@@ -39,6 +45,10 @@ impl Letter for Queued {
     fn settings(&self) -> Option<&Settings> {
         self.settings.as_ref()
     }
+
+    fn is_boundary(&self) -> bool {
+        self.inbound.begins_anew()
+    }
 }
 
 impl Lane {
@@ -63,6 +73,9 @@ impl Lane {
         // has stopped what was to be stopped.
         let is_wish = queued.wish().is_some() && !queued.is_of_house() && !queued.was_found;
         let is_anew = queued.inbound.begins_anew();
+        if is_wish {
+            self.tell_command(&queued.inbound);
+        }
         if let Some(active) = &active {
             active.hurry.cancel();
         }
@@ -78,6 +91,7 @@ impl Lane {
                 return;
             }
         }
+        queued.waits_since = active.is_some().then(Instant::now);
         let is_stored = queued.accepting.is_empty();
         let (tape, admit, now) = (queued.tape.clone(), queued.admit.clone(), self.now());
         let (placed, gone) = match self.inbox.push(queued, active.is_some(), now) {
@@ -106,7 +120,36 @@ impl Lane {
             queued.stop(reason);
             self.turn_down(queued).await;
         }
+        self.update_places();
+    }
+
+    /// Tells senders of waiting messages that have another kind of place by now, and the run at work whether it is offered
+    /// one. Called after every change of the inbox, so that what a sender was told last is what holds.
+    pub(super) fn update_places(&self) {
+        let at = self.hub.ambient.now_ms();
+        self.inbox.places().for_each(|(queued, placed)| queued.tape.move_to(at, placed));
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
+    }
+
+    /// Tells those whose messages have waited long for the active run what it is doing, each once. What a run does for
+    /// others is not told.
+    pub(super) fn tell_busy(&mut self, active: &Queued) {
+        let now = self.hub.ambient.now_ms();
+        let (doing, since) = activity::of(&active.tape.facts());
+        let lasts = Duration::from_millis(now.saturating_sub(since));
+        for waiting in self.inbox.iter_mut() {
+            let Some(waited) = waiting.waits_since.map(|since| since.elapsed()).filter(|it| *it >= BUSY_AFTER) else {
+                continue;
+            };
+            waiting.waits_since = None;
+            // One that is not on disk yet may turn out to be the retry of another.
+            if !matches!(*waiting.admit.borrow(), Admission::Accepted) {
+                continue;
+            }
+            let is_own = is_alike(waiting, active);
+            let activity = if is_own { doing.clone() } else { Activity::Elsewhere };
+            waiting.tape.pass(now, RunEvent::Busy(Arc::new(Busy { activity, lasts, waited })));
+        }
     }
 
     /// Whether a run works for a transcript that the session no longer has.
@@ -155,10 +198,14 @@ impl Lane {
     }
 
     /// Whether a message may become a part of a run: it comes from the same place, with the same rights and of the same
-    /// kind, and goes into the same transcript.
+    /// kind, and goes into the same transcript. A run that is being stopped, or that asks no model about its message, takes
+    /// nothing in.
     fn is_together(&self, queued: &Queued, active: &Queued) -> bool {
         let transcript = self.session.as_ref().map(|session| &session.record.session_id);
-        queued.inbound.route == active.inbound.route
+        active.reason.is_none()
+            && active.wish().is_none()
+            && active.answer().is_none()
+            && queued.inbound.route == active.inbound.route
             && queued.sender() == active.sender()
             && queued.inbound.class == active.inbound.class
             && active.session.as_ref() == transcript
@@ -218,7 +265,7 @@ impl Lane {
             Some(Offer::Copy(text)) => drop(tell.send(Handed::Copy(text))),
             None => {}
         }
-        self.offers.store(self.inbox.has_offer(), Ordering::Release);
+        self.update_places();
     }
 
     /// Stops a run, or all of them. Whoever asked hears of it once a restart would know it, too. A message that turns out
@@ -246,7 +293,7 @@ impl Lane {
                 stopped.push(run);
             }
         }
-        self.offers.store(self.inbox.has_offer(), Ordering::Release);
+        self.update_places();
         // A message that became a part of the run at work cannot be taken out of it any more.
         if let Some(active) = active {
             stopped.push(active.inbound.run.clone());

@@ -68,6 +68,9 @@ const COMPACTION_GRACE: Duration = Duration::from_secs(60);
 /// How long a run that was told to stop may take to do so before it is dropped. Tools get their own, shorter, grace.
 const GRACE: Duration = Duration::from_millis(750);
 
+/// How long a message waits behind a run before its sender is told what the session is busy with.
+const BUSY_AFTER: Duration = Duration::from_secs(30);
+
 /// Something for a lane to do.
 #[derive(Debug)]
 pub(crate) enum Job {
@@ -103,6 +106,8 @@ pub(crate) struct Queued {
     accepting: Vec<Rec>,
     /// How it waits for its turn; `None` for one that is always a run of its own.
     settings: Option<Settings>,
+    /// Since when it waits, until its sender was told what for.
+    waits_since: Option<Instant>,
     /// What is said in its place, if it speaks for others as well.
     prompt: Option<String>,
     /// Messages that its run answers beside its own.
@@ -154,6 +159,7 @@ impl Queued {
             reason: None,
             accepting: Vec::new(),
             settings: None,
+            waits_since: None,
             prompt: None,
             guests: Vec::new(),
             was_found: false,
@@ -389,6 +395,7 @@ impl Lane {
             let (tell, _) = oneshot::channel();
             self.deletions.push(Deletion { expected: None, tell });
         }
+        self.update_places();
     }
 
     /// The agent of this session, with the working directory and the settings that the message asks for.
@@ -478,10 +485,13 @@ impl Lane {
         let (mut is_stopping, mut has_grace) = (false, false);
         let cancel = queued.cancel.clone();
         loop {
+            let oldest = self.inbox.iter_mut().filter_map(|waiting| waiting.waits_since).min();
+            let notice = oldest.map(|since| since + BUSY_AFTER);
             tokio::select! {
                 biased;
                 joined = &mut handle => return joined.unwrap_or_else(|panic| RunError::from(panic).into()),
                 Some(job) = self.jobs.recv() => self.take(job, Some(queued)).await,
+                () = until(notice), if notice.is_some() => self.tell_busy(queued),
                 () = cancel.cancelled(), if !is_stopping => {
                     is_stopping = true;
                     patience = Some(Instant::now() + GRACE);

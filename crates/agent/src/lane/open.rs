@@ -74,13 +74,16 @@ impl Lane {
         if self.is_stale_for(&queued.inbound, at) {
             self.before_reset("idle", None).await;
         }
+        if let Err(error) = self.open_named(&queued.inbound, at).await {
+            self.hub.forget(&queued.tape);
+            queued.tape.refuse();
+            queued.admit.send_replace(Admission::Failed(error));
+            return None;
+        }
         let inbound = &queued.inbound;
         let (ambient, rules) = (&self.hub.ambient, self.hub.setup.rules());
         let profile = self.hub.setup.agents().of(self.key.agent());
-        let session = self.session.get_or_insert_with(|| {
-            let id = inbound.session.clone().unwrap_or_else(|| ambient.session_id());
-            OpenSession::new(id, at)
-        });
+        let session = self.session.get_or_insert_with(|| OpenSession::new(ambient.session_id(), at));
         let expect = (!std::mem::take(&mut session.is_new)).then(|| session.record.session_id.clone());
         let before = session.record.clone();
         // Here and not when the run begins: the message itself makes the session fresh, and a restart must not forget
@@ -163,11 +166,22 @@ impl Lane {
     /// Reads the session for a run that begins. One that was deleted since the message was taken in is made anew.
     pub(super) async fn open_for(&mut self, queued: &Queued) -> Result<(), StoreError> {
         self.open().await?;
-        if self.session.is_none() && (!queued.is_resumed || queued.reentry.is_some()) {
-            let id = queued.inbound.session.clone().unwrap_or_else(|| self.hub.ambient.session_id());
-            self.session = Some(OpenSession::new(id, self.hub.ambient.now_ms()));
+        if !queued.is_resumed || queued.reentry.is_some() {
+            let at = self.hub.ambient.now_ms();
+            self.open_named(&queued.inbound, at).await?;
+            self.session.get_or_insert_with(|| OpenSession::new(self.hub.ambient.session_id(), at));
         }
         self.inherit(queued).await
+    }
+
+    /// Makes the session of a message that names a transcript, if there is no session under the lane's key yet. What was
+    /// said in that transcript before, under whichever key, is its history.
+    async fn open_named(&mut self, inbound: &Inbound, at: u64) -> Result<(), StoreError> {
+        if let (None, Some(id)) = (&self.session, &inbound.session) {
+            let entries = self.hub.store.live_transcript(&self.key, id).await?;
+            self.session = Some(OpenSession::continuing(id.clone(), &entries, at));
+        }
+        Ok(())
     }
 
     /// A thread in which nothing was said yet begins with what was said in the session that it belongs to.
@@ -281,6 +295,17 @@ impl OpenSession {
     fn new(id: SessionId, at: u64) -> Self {
         let news = Some(News { before: None, reason: "new" });
         Self { is_new: true, news, ..Self::stored(session::Record::new(id, at)) }
+    }
+
+    /// A session that is not on disk yet, with a transcript that may be.
+    fn continuing(id: SessionId, entries: &[Entry], at: u64) -> Self {
+        let new = Self::new(id, at);
+        if entries.is_empty() {
+            return new;
+        }
+        // Its transcript is not new, so there is nothing to tell hooks.
+        let is_marked = entries.iter().any(prelude::is_mark);
+        Self { history: Conversation::read(entries), is_marked, news: None, ..new }
     }
 
     /// A session whose record is on disk, or on its way, and whose transcript is empty.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     event::{AbortReason, End, Event, Failure, FailureKind, Outcome, RunEvent, TruncatedInput},
     hub::{Accepted, Disposition, Waited},
-    lane::inbox::Placed,
+    lane::inbox::{Placed, SUMMARIZED},
     post::Arrival,
     replies,
 };
@@ -35,6 +35,7 @@ pub struct Reported {
     model: (String, String),
     usage: Usage,
     truncated_input: Option<TruncatedInput>,
+    is_summarized: bool,
     started_at: Option<u64>,
     ended_at: u64,
 }
@@ -52,6 +53,7 @@ impl Reported {
             model: end.model.clone(),
             usage: end.usage.clone(),
             truncated_input: end.truncated_input,
+            is_summarized: end.is_summarized,
             started_at: end.started_at,
             ended_at: end.ended_at,
         }
@@ -77,6 +79,7 @@ impl Reported {
             model: ended.model.clone(),
             usage: ended.usage.clone(),
             truncated_input: ended.steps.truncated_input(),
+            is_summarized: ended.steps.is_summarized(&row.run),
             // A command has no beginning of its own: it is answered at once.
             started_at: row.started_at.or_else(|| ended.words.as_ref().map(|_| ended.ended_at)),
             ended_at: ended.ended_at,
@@ -189,6 +192,9 @@ impl Reported {
         if let Some(input) = &self.truncated_input {
             result["meta"][TRUNCATED] = json!(input);
         }
+        if self.is_summarized {
+            result["meta"]["disposition"] = SUMMARIZED.into();
+        }
         result
     }
 
@@ -208,6 +214,9 @@ impl Reported {
         }
         if let Some(input) = &self.truncated_input {
             answer[TRUNCATED] = json!(input);
+        }
+        if self.is_summarized {
+            answer["disposition"] = SUMMARIZED.into();
         }
         answer["result"] = json!({"payloads": payloads(generation, self.whole.as_ref().unwrap_or(&self.replies))});
         answer
@@ -310,9 +319,7 @@ pub fn sent(generation: Generation, accepted: &Accepted) -> (Value, Option<Error
         }
         Disposition::New(tape) => {
             let mut answer = json!({"runId": accepted.run, "status": "started"});
-            if generation == Generation::Four {
-                note_place(&mut answer, tape.placed());
-            }
+            note_place(&mut answer, tape.placed());
             (answer, None)
         }
         Disposition::InFlight(_) => (json!({"runId": accepted.run, "status": "in_flight"}), None),
@@ -322,14 +329,7 @@ pub fn sent(generation: Generation, accepted: &Accepted) -> (Value, Option<Error
 
 /// Adds to the answer where the message ended up.
 pub fn note_place(answer: &mut Value, placed: Placed) {
-    let (disposition, position) = match placed {
-        Placed::Started => ("started", None),
-        Placed::Steered => ("steered", None),
-        Placed::Queued(place) => ("queued", Some(place)),
-        Placed::Collected(place) => ("collected", Some(place)),
-        Placed::Interrupted => ("interrupted", None),
-        Placed::Rejected => ("rejected", None),
-    };
+    let (disposition, position) = placed.told();
     answer["disposition"] = disposition.into();
     if let Some(place) = position {
         answer["position"] = place.into();

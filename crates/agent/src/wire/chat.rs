@@ -19,6 +19,7 @@ use super::{Projection, stop_reason};
 use crate::{
     command::OWN_API,
     event::{End, Event, Outcome, RunEvent},
+    lane::inbox::SUMMARIZED,
     replies,
     tape::Tape,
 };
@@ -195,7 +196,7 @@ impl Talk {
                 }
             }
             RunEvent::Absorbed { .. } => {
-                let last = self.event(1, ChatState::Final);
+                let last = self.event(seq, ChatState::Final);
                 return self.end(last);
             }
             RunEvent::Ended(end) => {
@@ -203,6 +204,9 @@ impl Talk {
                 return self.end(last);
             }
             RunEvent::Waited(_)
+            | RunEvent::Placed(_)
+            | RunEvent::Busy(_)
+            | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Thinking { .. }
             | RunEvent::Answering { .. }
@@ -308,7 +312,11 @@ impl Talk {
             said["usage"] = json!({"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0});
         }
         let stop_reason = Some(stop_reason(&end.outcome).to_owned());
-        Chat { message: said, stop_reason, ..self.event(if is_own { seq } else { 1 }, state) }
+        let mut extra = Map::new();
+        if end.is_summarized {
+            extra.insert("disposition".to_owned(), SUMMARIZED.into());
+        }
+        Chat { extra, message: said, stop_reason, ..self.event(if is_own { seq } else { 1 }, state) }
     }
 
     /// The run's last event, unless it had one.

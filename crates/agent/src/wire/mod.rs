@@ -7,6 +7,8 @@ mod answer;
 mod chat;
 pub mod life;
 
+use std::time::Duration;
+
 use homard_proto::{
     event::{Agent, Stream},
     message::Block,
@@ -15,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     event::{AbortReason, End, Event, Outcome, RunEvent},
+    lane::inbox::SUMMARIZED,
     tape::Tape,
 };
 pub use answer::{Reported, accepted, note_arrival, note_place, sent, waited};
@@ -198,9 +201,8 @@ impl Projection {
                 Some((Stream::Lifecycle, data))
             }
             RunEvent::Retrying { model, attempt: (attempt, most), after, why } => {
-                let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
                 let data = json!({
-                    "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": most, "afterMs": after,
+                    "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": most, "afterMs": millis(after),
                     "error": why,
                 });
                 Some((Stream::Lifecycle, data))
@@ -220,7 +222,20 @@ impl Projection {
                 let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
                 Some((Stream::Compaction, data))
             }
+            RunEvent::Placed(placed) => {
+                let mut data = json!({"phase": "queue"});
+                note_place(&mut data, placed);
+                Some((Stream::Lifecycle, data))
+            }
+            RunEvent::Busy(busy) => {
+                let data = json!({
+                    "phase": "waiting", "waitedMs": millis(busy.waited), "busyWith": busy.activity.to_string(),
+                    "busyMs": millis(busy.lasts),
+                });
+                Some((Stream::Lifecycle, data))
+            }
             RunEvent::Waited(_)
+            | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Absorbed { .. }
             | RunEvent::Text { .. }
@@ -252,6 +267,10 @@ impl Projection {
     }
 }
 
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn lifecycle_end(end: &End) -> Value {
     let mut data = Map::new();
     // A run that was stopped has ended; only one that broke has failed.
@@ -265,6 +284,9 @@ fn lifecycle_end(end: &End) -> Value {
     data.insert("stopReason".to_owned(), stop_reason(&end.outcome).into());
     if let Some(error) = end.outcome.error() {
         data.insert("error".to_owned(), error.into());
+    }
+    if end.is_summarized {
+        data.insert("disposition".to_owned(), SUMMARIZED.into());
     }
     data.insert("executionSettled".to_owned(), true.into());
     Value::Object(data)

@@ -33,11 +33,11 @@ pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
     let generation = call.client.generation;
     let (mut payload, error) = wire::accepted(generation, &accepted);
     Ok(match (accepted.disposition, generation) {
-        (Disposition::New(tape), Generation::Four) => {
+        (Disposition::New(tape), _) => {
             wire::note_place(&mut payload, tape.placed());
             Answer::Twice(payload, tape, hold)
         }
-        (Disposition::New(tape) | Disposition::InFlight(tape), Generation::Three) => Answer::Twice(payload, tape, hold),
+        (Disposition::InFlight(tape), Generation::Three) => Answer::Twice(payload, tape, hold),
         (Disposition::InFlight(_), Generation::Four) | (Disposition::Finished(_), _) => Answer::Once(payload, error),
     })
 }

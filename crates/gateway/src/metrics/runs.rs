@@ -132,6 +132,9 @@ impl Runs {
                 }
             }
             RunEvent::Waited(_)
+            | RunEvent::Placed(_)
+            | RunEvent::Busy(_)
+            | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }

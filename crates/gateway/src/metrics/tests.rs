@@ -30,6 +30,7 @@ fn ended(outcome: Outcome) -> RunEvent {
         usage: Usage::default(),
         last_usage: Usage::default(),
         truncated_input: None,
+        is_summarized: false,
         session: None,
         started_at: None,
         ended_at: 0,

@@ -40,6 +40,9 @@ impl Words {
             RunEvent::Rewound { .. }
             | RunEvent::Started { .. }
             | RunEvent::Waited(_)
+            | RunEvent::Placed(_)
+            | RunEvent::Busy(_)
+            | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Absorbed { .. }
             | RunEvent::Thinking { .. }

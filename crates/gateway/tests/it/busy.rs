@@ -53,13 +53,10 @@ async fn begin(socket: &mut Socket) -> Vec<Value> {
 }
 
 /// What is answered to a message that ended up here.
-fn placed(protocol: u64, run: &str, disposition: &str, position: Option<u64>) -> Value {
-    let mut answer = json!({"runId": run, "status": "started"});
-    if protocol == 4 {
-        answer["disposition"] = disposition.into();
-        if let Some(position) = position {
-            answer["position"] = position.into();
-        }
+fn placed(run: &str, disposition: &str, position: Option<u64>) -> Value {
+    let mut answer = json!({"runId": run, "status": "started", "disposition": disposition});
+    if let Some(position) = position {
+        answer["position"] = position.into();
     }
     answer
 }
@@ -72,7 +69,7 @@ async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
         let mut socket = world.client(protocol, json!({})).await;
         let mut frames = begin(&mut socket).await;
         let sent = socket.ask("b", "chat.send", message("b")).await;
-        assert_eq!(sent["payload"], placed(protocol, "b", "steered", None));
+        assert_eq!(sent["payload"], placed("b", "steered", None));
         gate.add_permits(1);
         frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
         gate.add_permits(1);
@@ -116,7 +113,7 @@ async fn messages_to_a_busy_agent_are_collected_into_one_turn() {
         let mut frames = begin(&mut socket).await;
         for (run, place) in [("b", 1), ("c", 2)] {
             let sent = socket.ask(run, "chat.send", message(run)).await;
-            assert_eq!(sent["payload"], placed(protocol, run, "collected", Some(place)));
+            assert_eq!(sent["payload"], placed(run, "collected", Some(place)));
         }
         gate.add_permits(2);
         frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
@@ -149,7 +146,7 @@ async fn messages_that_wait_know_their_place_and_are_stopped_with_the_run() {
     let mut socket = world.client(4, json!({})).await;
     let mut frames = begin(&mut socket).await;
     let sent = socket.ask("b", "chat.send", message("b")).await;
-    assert_eq!(sent["payload"], placed(4, "b", "queued", Some(1)));
+    assert_eq!(sent["payload"], placed("b", "queued", Some(1)));
     let accepted = socket.ask("c", "agent", message("c")).await;
     assert_eq!(json!([accepted["payload"]["disposition"], accepted["payload"]["position"]]), json!(["queued", 2]));
     let health = socket.ask("h", "health", json!({})).await;
@@ -205,7 +202,7 @@ async fn a_newer_message_takes_the_place_of_what_is_at_work() {
     gate.add_permits(1);
     frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
     let sent = frames.iter().find(|frame| frame["id"] == "b").unwrap();
-    assert_eq!(sent["payload"], placed(4, "b", "interrupted", None));
+    assert_eq!(sent["payload"], placed("b", "interrupted", None));
     let ends = lawful(&frames);
     let end = |run: &str| (ends[run]["state"].clone(), ends[run]["stopReason"].clone());
     assert_eq!(end("a"), (json!("aborted"), json!("interrupted")));

@@ -23,12 +23,8 @@ fn message(run: &str, text: &str) -> Value {
 }
 
 /// The answer to a message that found nothing to wait for.
-fn started(protocol: u64, run: &str) -> Value {
-    let mut answer = json!({"runId": run, "status": "started"});
-    if protocol == 4 {
-        answer["disposition"] = "started".into();
-    }
-    answer
+fn started(run: &str) -> Value {
+    json!({"runId": run, "status": "started", "disposition": "started"})
 }
 
 /// OpenClaw's TUI must have taken in the answer before it hears of the run's end.
@@ -67,7 +63,7 @@ async fn a_message_below_a_conversation_that_is_gone_is_refused() {
     // More may have been said below what the sender saw.
     for (run, leaf) in [("k2", &leaf), ("k3", &leaf), ("k4", &Value::Null)] {
         let sent = socket.ask(run, "chat.send", below(run, &first, leaf)).await;
-        assert_eq!(sent["payload"], started(4, run));
+        assert_eq!(sent["payload"], started(run));
         until(&mut socket, |frame| is_end(frame, run)).await;
     }
     socket.ask("r2", "sessions.reset", json!({"key": "main"})).await;
@@ -78,7 +74,7 @@ async fn a_message_below_a_conversation_that_is_gone_is_refused() {
     let (second, leaf, said) = seen(&mut socket).await;
     assert_eq!((&leaf, &said), (&Value::Null, &json!([])));
     let sent = socket.ask("r3", "chat.send", below("k5", &second, &leaf)).await;
-    assert_eq!(sent["payload"], started(4, "k5"));
+    assert_eq!(sent["payload"], started("k5"));
     let wrong = socket.ask("r4", "chat.send", below("k7", &second, &json!(7))).await;
     assert_eq!(wrong["error"]["message"], "invalid chat.send params: at /expectedLeafEntryId: must be string,null");
 }
@@ -92,7 +88,7 @@ async fn a_message_is_acknowledged_streamed_and_finished() {
         let mut other = world.client(protocol, json!({})).await;
         socket.send("r1", "chat.send", message("k", "hello")).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
-        assert_eq!(frames[0]["payload"], started(protocol, "k"));
+        assert_eq!(frames[0]["payload"], started("k"));
         let again = other.ask("r2", "chat.send", message("k", "hello")).await;
         assert_eq!(again["payload"], json!({"runId": "k", "status": "in_flight"}));
         gate.add_permits(1);
@@ -139,8 +135,7 @@ async fn a_run_of_agent_ends_for_everybody_before_it_is_answered_again() {
         let mut socket = world.client(protocol, json!({})).await;
         let params = json!({"message": "x", "sessionKey": "main", "idempotencyKey": "k"});
         let accepted = socket.ask("a", "agent", params).await;
-        let disposition = accepted["payload"].get("disposition");
-        assert_eq!(disposition, (protocol == 4).then(|| json!("started")).as_ref());
+        assert_eq!(accepted["payload"]["disposition"], "started");
         let frames = until(&mut socket, |frame| frame["id"] == "a").await;
         lawful(&frames);
         assert_eq!(
@@ -301,7 +296,7 @@ async fn a_bare_word_is_a_message_when_there_is_nothing_to_stop() {
         assert_eq!(socket.ask("r1", "chat.send", message("s", "/stop")).await["payload"], nothing);
         socket.send("r2", "chat.send", message("w", "wait")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "w")).await;
-        assert_eq!(frames[0]["payload"], started(protocol, "w"));
+        assert_eq!(frames[0]["payload"], started("w"));
         assert_eq!(text(&lawful(&frames)["w"]), Some("ok"));
         let history = socket.ask("r3", "chat.history", json!({"sessionKey": "main"})).await;
         assert_eq!(history["payload"]["messages"][0]["content"][0]["text"], "wait");
@@ -350,7 +345,7 @@ async fn commands_are_answered_while_a_run_streams() {
         for (command, word) in [("/status", "scripted"), ("/queue", "steer"), ("/help", "/stop")] {
             socket.send(command, "chat.send", message(command, command)).await;
             let answer = until(&mut socket, |frame| is_end(frame, command)).await;
-            assert_eq!(answer[0]["payload"], started(protocol, command));
+            assert_eq!(answer[0]["payload"], started(command));
             let chat: Vec<_> = answer.iter().filter(|frame| frame["event"] == "chat").collect();
             assert_eq!(chat.len(), 1);
             let last = &chat[0]["payload"];

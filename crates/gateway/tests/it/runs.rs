@@ -59,8 +59,8 @@ async fn a_run_is_accepted_told_and_answered_in_order() {
         if protocol == 4 {
             expected["sessionKey"] = "agent:main:main".into();
             expected["agentId"] = "main".into();
-            expected["disposition"] = "started".into();
         }
+        expected["disposition"] = "started".into();
         assert_eq!((&accepted["payload"], &accepted["ok"]), (&expected, &json!(true)));
         assert!(accepted["payload"]["acceptedAt"].is_u64());
         let mut frames = vec![socket.next().await, socket.next().await, socket.next().await];

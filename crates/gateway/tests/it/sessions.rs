@@ -144,17 +144,16 @@ async fn a_patch_merges_into_what_is_there() {
         json!({"sessionId": "s", "updatedAt": future, "thinkingLevel": "high", "verboseLevel": "on", "novel": [1]});
     let world = World::over(store(&[("main", before)]).await, says(&["hi"])).await;
     let mut old = world.client(3, json!({})).await;
-    let params =
-        json!({"key": "main", "label": " mine ", "thinkingLevel": "off", "verboseLevel": "FULL", "model": "p/m"});
+    let params = json!({"key": "main", "label": " mine ", "thinkingLevel": "off", "verboseLevel": "FULL", "model": "test/scripted"});
     let entry = json!({
         "sessionId": "s", "updatedAt": future, "label": "mine", "verboseLevel": "full", "novel": [1],
-        "providerOverride": "p", "modelOverride": "m",
+        "providerOverride": "test", "modelOverride": "scripted",
     });
     assert_eq!(
         old.ask("1", "sessions.patch", params).await["payload"],
         json!({
             "ok": true, "path": "/state/agents/main/sessions/sessions.json", "key": "agent:main:main", "entry": entry,
-            "resolved": {"modelProvider": "p", "model": "m"},
+            "resolved": {"modelProvider": "test", "model": "scripted"},
         })
     );
     let cleared = old.ask("2", "sessions.patch", json!({"key": "main", "label": null, "model": null})).await;
@@ -173,6 +172,9 @@ async fn a_patch_merges_into_what_is_there() {
             json!({"key": "main", "pinned": true}),
             "invalid sessions.patch params: at root: unexpected property 'pinned'",
         ),
+        // Acceptance D10: what `/model` refuses.
+        (json!({"key": "main", "model": "p/m"}), "p/m cannot be chosen: there is no model p/m"),
+        (json!({"key": "main", "model": "m"}), "m cannot be chosen: there is no model m"),
         (json!({"key": "agent:nobody:x"}), "unknown agent id \"nobody\""),
     ] {
         assert_eq!(refused(&mut old, "sessions.patch", params).await, why);

@@ -187,6 +187,10 @@ impl Store for Bent {
         self.store.load(key).await
     }
 
+    async fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, StoreError> {
+        self.store.live_transcript(key, session).await
+    }
+
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, StoreError> {
         self.reads.acquire().await.unwrap().forget();
         if self.blind.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {

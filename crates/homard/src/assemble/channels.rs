@@ -12,6 +12,7 @@ mod door;
 mod draft;
 mod media;
 mod policy;
+mod queue_status;
 mod spool;
 mod standing;
 mod typing;

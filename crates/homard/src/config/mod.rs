@@ -16,8 +16,8 @@ use homard_config::{Env, Fault, Loaded, Problem, SavedCopy, Used, read, read_or_
 
 pub(crate) use model_names::{DEMO, ModelNames, Named};
 pub(crate) use sections::{
-    Config, agents, audit, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, models, sandbox,
-    schedule::span, session, skills, tools, typing,
+    Config, agents, audit, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, messages, models,
+    sandbox, schedule::span, session, skills, tools, typing,
 };
 pub(crate) use text::Text;
 

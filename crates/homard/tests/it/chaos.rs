@@ -59,7 +59,7 @@ async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
     let file = home.work().join("trace.txt");
     let calls = "trace=fdatasync,fsync,write,writev,sendto,sendmsg";
     let Some(traced) = Traced::begin(&home, &["-s", "200", "-e", calls, "-o", file.to_str().unwrap()]) else {
-        crate::home::skip("r2", "strace is not installed");
+        crate::home::skip("r2", "strace is not installed, or this is not root");
         return;
     };
     let mut life = traced.listen(&home).await.0.ok().expect("it ended before it listened");

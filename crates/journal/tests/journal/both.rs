@@ -209,12 +209,17 @@ async fn a_transcript_is_found_by_its_session_wherever_the_key_points(store: &dy
     store.commit(fence, batch).await.unwrap();
     assert_eq!(transcript("s1").await, Some(vec![under(None, "a")]));
     assert_eq!(transcript("s2").await, Some(vec![under(None, "b")]));
+    // A session under any key of the agent can continue those that no deleted session had.
+    let live = async |id: &str| store.live_transcript(&key("other"), &session(id)).await.unwrap();
+    assert_eq!((live("s1").await, live("s2").await), (vec![under(None, "a")], vec![under(None, "b")]));
     store.commit(fence, vec![delete("main", "s2")]).await.unwrap();
     assert_eq!(transcript("s2").await, Some(vec![under(None, "b")]));
+    assert_eq!((live("s1").await, live("s2").await), (vec![under(None, "a")], vec![]));
     store.commit(fence, vec![patch("main", None, record("s2"))]).await.unwrap();
     assert_eq!(transcript("s2").await, Some(vec![under(None, "b")]));
     store.commit(fence, vec![said(("main", "s2"), "c")]).await.unwrap();
     assert_eq!(transcript("s2").await, Some(vec![under(None, "c")]));
+    assert_eq!(live("s2").await, [under(None, "c")]);
 }
 
 async fn a_refused_run_leaves_no_trace(store: &dyn Store, fence: &Fence) {

@@ -57,6 +57,9 @@ fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
             What::Tool { name, call, .. } => !name.is_empty() && !call.is_empty(),
             What::Hook { point, hook, .. } => !point.is_empty() && !hook.is_empty(),
             What::Switched { from_model, reason, .. } => !from_model.is_empty() && !reason.is_empty(),
+            What::Placed { disposition, .. } => !disposition.is_empty(),
+            What::Busy { activity, .. } => !activity.is_empty(),
+            What::Summarized { runs } => !runs.is_empty(),
             What::Joined | What::Block => true,
             What::Withheld { call, repetition, .. } => !call.is_empty() && !repetition.is_empty(),
             What::Model(asked) => !asked.model.is_empty() && !asked.provider.is_empty(),
@@ -162,7 +165,7 @@ fn counts(heard: &Heard, steps: &Steps) -> Vec<(&'static str, Vec<String>, Vec<S
 }
 
 /// What is compared, each in its order.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "models",
     "retries",
     "tools",
@@ -172,12 +175,13 @@ const KINDS: [&str; 9] = [
     "messages that joined",
     "blocks",
     "withheld texts",
+    "places",
 ];
 
 /// What the events tell.
-fn saw(heard: &Heard) -> [Vec<String>; 9] {
-    let mut seen: [Vec<String>; 9] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings] = &mut seen;
+fn saw(heard: &Heard) -> [Vec<String>; 10] {
+    let mut seen: [Vec<String>; 10] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, moved] = &mut seen;
     let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
     // The question that is open, and why it failed.
     let mut open: Option<(String, Option<&str>)> = None;
@@ -214,6 +218,9 @@ fn saw(heard: &Heard) -> [Vec<String>; 9] {
             RunEvent::Withheld(withheld) => {
                 withholdings.push(format!("{} {}", withheld.call, withheld.repetition.name()))
             }
+            RunEvent::Placed(placed) => moved.push(placed.told().0.to_owned()),
+            RunEvent::Busy(busy) => moved.push(busy.activity.to_string()),
+            RunEvent::Summarized(runs) => moved.push(format!("{runs:?}")),
             RunEvent::Started { .. }
             | RunEvent::Waited(_)
             | RunEvent::Input(_)
@@ -238,9 +245,9 @@ fn question(model: &str, error: Option<&str>) -> String {
 }
 
 /// What the steps tell.
-fn tells(steps: &Steps) -> [Vec<String>; 9] {
-    let mut told: [Vec<String>; 9] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings] = &mut told;
+fn tells(steps: &Steps) -> [Vec<String>; 10] {
+    let mut told: [Vec<String>; 10] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, moved] = &mut told;
     for step in steps.all() {
         match &step.what {
             What::Model(asked) => {
@@ -257,6 +264,9 @@ fn tells(steps: &Steps) -> [Vec<String>; 9] {
             What::Joined => joined.push(String::new()),
             What::Block => blocks.push(String::new()),
             What::Withheld { call, repetition, .. } => withholdings.push(format!("{call} {repetition}")),
+            What::Placed { disposition, .. } => moved.push(disposition.clone()),
+            What::Busy { activity, .. } => moved.push(activity.clone()),
+            What::Summarized { runs } => moved.push(format!("{runs:?}")),
             What::Queued { .. }
             | What::Prepared
             | What::Stored

@@ -134,14 +134,17 @@ fn disorder(played: &Played, key: &SessionKey, lines: &[Line<'_>]) -> Option<Str
 }
 
 /// Whether a message may stand before one that came earlier: one that is always a run of its own may, because there may
-/// have been no room for the other, which then gave up its place and is told of later.
+/// have been no room for the other, which then gave up its place and is told of later. And one that steered a run may: it
+/// overtakes turns that wait, but not another that steered the same run.
 fn may_overtake(played: &Played, later: &str, earlier: &str) -> bool {
+    let host = |run: &str| played.rows.values().find(|row| row.run.as_str() == run).and_then(|row| row.host.as_ref());
+    let is_steered = host(later).is_some() && host(later) != host(earlier);
     let by_rules = |run: &str| {
         let row = played.rows.values().find(|row| row.run.as_str() == run);
         let said = played.taken.said.iter().find(|(id, _)| id.as_str() == run);
         row.is_some_and(|row| row.method == SendParams::METHOD) && said.is_some_and(|(_, said)| !said.starts_with('/'))
     };
-    !by_rules(later) && by_rules(earlier)
+    is_steered || (!by_rules(later) && by_rules(earlier))
 }
 
 /// What is wrong with a message that did not become a part of another's run.

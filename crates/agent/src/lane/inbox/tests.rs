@@ -15,6 +15,7 @@ struct Note {
     route: Route,
     sender: Sender,
     settings: Option<Settings>,
+    is_boundary: bool,
 }
 
 impl Letter for Note {
@@ -36,6 +37,10 @@ impl Letter for Note {
 
     fn settings(&self) -> Option<&Settings> {
         self.settings.as_ref()
+    }
+
+    fn is_boundary(&self) -> bool {
+        self.is_boundary
     }
 }
 
@@ -65,6 +70,7 @@ fn note(text: &str, settings: Settings) -> Note {
         route: Route::default(),
         sender: Sender::Owner,
         settings: Some(settings),
+        is_boundary: false,
     }
 }
 
@@ -338,14 +344,22 @@ fn dropped_messages_of_another_route_are_not_collected_with_the_rest() {
     assert_eq!(drain(&mut left([a, b.clone()])), [told, alone(b)]);
 }
 
+/// Acceptance D12: the oldest are listed, too.
 #[test]
-fn a_summary_has_at_most_as_many_lines_as_the_cap_and_counts_all() {
+fn a_summary_lists_more_than_the_cap_and_of_too_many_the_oldest_and_the_newest() {
     let all: Vec<_> = (0..25).map(|n| note(&format!("m{n}"), Settings { cap: 4, ..by(Mode::Followup) })).collect();
     let mut inbox = left(all.clone());
-    let prompt = "[Queue overflow] Dropped 21 messages due to cap.\nSummary:\n- m17\n- m18\n- m19\n- m20";
-    let told = Turn { host: all[20].clone(), guests: all[..20].to_vec(), prompt: Some(prompt.to_owned()) };
+    let lines: String = (0..21).map(|n| format!("\n- m{n}")).collect();
+    let prompt = format!("[Queue overflow] Dropped 21 messages due to cap.\nSummary:{lines}");
+    let told = Turn { host: all[20].clone(), guests: all[..20].to_vec(), prompt: Some(prompt) };
     let rest = all[21..].iter().cloned().map(alone);
     assert_eq!(drain(&mut inbox), std::iter::once(told).chain(rest).collect::<Vec<_>>());
+    let many = (0..124).map(|n| note(&format!("m{n}"), Settings { cap: 1, ..by(Mode::Followup) }));
+    let prompt = drain(&mut left(many)).remove(0).prompt.unwrap();
+    let lines: Vec<_> = prompt.lines().collect();
+    assert_eq!(lines[0], "[Queue overflow] Dropped 123 messages due to cap.");
+    assert_eq!((lines.len(), lines[2], lines[51]), (2 + SUMMARY_LINES + 1, "- m0", "- m49"));
+    assert_eq!((lines[52], lines[53], lines[102]), ("- … 23 more …", "- m73", "- m122"));
 }
 
 #[test]
@@ -417,15 +431,27 @@ fn a_request_of_its_own_is_not_held_back() {
     assert_eq!([inbox.next(0), inbox.next(0)], [Some(alone(a)), Some(alone(own))]);
 }
 
+/// Acceptance D3.
 #[test]
-fn a_request_of_its_own_is_never_offered_and_never_overtaken() {
-    let own = plain("own");
-    let (mut inbox, pushed) = busy([own.clone(), note("s", by(Mode::Steer)), note("b", by(Mode::SteerBacklog))]);
-    assert_eq!(pushed, [1, 2, 3].map(|place| at(Placed::Queued(place))));
-    assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    assert_eq!(inbox.next(0), Some(alone(own)));
+fn a_request_of_its_own_is_never_offered_and_does_not_turn_steering_off() {
+    let (own, steer, backlog) = (plain("own"), note("s", by(Mode::Steer)), note("b", by(Mode::SteerBacklog)));
+    let (mut inbox, pushed) = busy([own.clone(), steer.clone(), backlog.clone()]);
+    assert_eq!(pushed, [Placed::Queued(1), Placed::Steered, Placed::Steered].map(at));
+    assert!(inbox.has_offer());
+    let offers = [Some(Offer::Take(steer)), Some(Offer::Copy("b".to_owned())), None];
+    assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
+    assert_eq!(drain(&mut inbox), [own, backlog].map(alone));
 }
 
+#[test]
+fn what_comes_after_a_boundary_is_not_offered_to_the_run_before_it() {
+    let boundary = Note { is_boundary: true, ..plain("new") };
+    let [before, after] = notes(["before", "after"], by(Mode::Steer));
+    let (mut inbox, pushed) = busy([before.clone(), boundary.clone(), after.clone()]);
+    assert_eq!(pushed, [Placed::Steered, Placed::Queued(1), Placed::Queued(2)].map(at));
+    assert_eq!([inbox.offer(), inbox.offer()], [Some(Offer::Take(before)), None]);
+    assert_eq!(drain(&mut inbox), [boundary, after].map(alone));
+}
 #[test]
 fn the_run_at_work_is_offered_steers_one_at_a_time_the_oldest_first() {
     let [a, b] = notes(["a", "b"], by(Mode::Steer));
@@ -444,31 +470,75 @@ fn a_steer_that_was_not_taken_gets_a_turn_of_its_own_and_no_other_run_sees_it() 
     assert_eq!(drain(&mut inbox), [a, b].map(alone));
 }
 
+/// Acceptance D3.
 #[test]
-fn a_steer_behind_others_waits_with_them_and_its_sender_is_told_so() {
-    let [f, s, late] = ["f", "s", "late"].map(|text| note(text, by(Mode::Steer)));
-    let f = Note { settings: Some(by(Mode::Followup)), ..f };
-    let (mut inbox, pushed) = busy([f, s.clone()]);
-    assert_eq!(pushed, [at(Placed::Queued(1)), at(Placed::Queued(2))]);
-    assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    // The same for what an earlier run left.
-    let mut inbox = left([s.clone()]);
-    assert_eq!(inbox.push(late.clone(), true, 0), at(Placed::Queued(2)));
-    assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    assert_eq!(drain(&mut inbox), [s, late].map(alone));
+fn a_steer_is_offered_although_others_wait() {
+    let [s, late] = notes(["s", "late"], by(Mode::Steer));
+    let f = note("f", by(Mode::Followup));
+    let (mut inbox, pushed) = busy([f.clone(), s.clone()]);
+    assert_eq!(pushed, [at(Placed::Queued(1)), at(Placed::Steered)]);
+    assert_eq!([inbox.offer(), inbox.offer()], [Some(Offer::Take(s.clone())), None]);
+    assert_eq!(drain(&mut inbox), [alone(f.clone())]);
+    // What an earlier run left is offered with it, because it came before.
+    let mut inbox = left([f.clone(), s.clone()]);
+    assert_eq!((inbox.has_offer(), inbox.next(0)), (false, Some(alone(f))));
+    assert_eq!(inbox.push(late.clone(), true, 0), at(Placed::Steered));
+    let offers = [Some(Offer::Take(s.clone())), Some(Offer::Take(late.clone())), None];
+    assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
+    // Not what came from elsewhere.
+    let elsewhere = s.on(slack("1"));
+    let mut inbox = left([elsewhere.clone()]);
+    assert_eq!(inbox.push(late.clone(), true, 0), at(Placed::Steered));
+    assert_eq!([inbox.offer(), inbox.offer()], [Some(Offer::Take(late)), None]);
+    assert_eq!(drain(&mut inbox), [alone(elsewhere)]);
 }
 
 #[test]
-fn a_steer_does_not_overtake_what_was_dropped() {
-    let [a, b, c] = notes(["a", "b", "c"], Settings { cap: 2, ..by(Mode::Steer) });
-    let (mut inbox, pushed) = busy([a.clone(), b.clone(), c.clone()]);
-    assert_eq!(pushed, [Placed::Steered, Placed::Steered, Placed::Queued(2)].map(at));
-    assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    let prompt = "[Queue overflow] Dropped 1 message due to cap.\nSummary:\n- a".to_owned();
-    let told = Turn { host: a, guests: Vec::new(), prompt: Some(prompt) };
-    assert_eq!(drain(&mut inbox), [told, alone(b), alone(c)]);
+fn a_place_is_that_of_the_moment() {
+    let [a, b] = notes(["a", "b"], by(Mode::Steer));
+    let (f, c) = (note("f", Settings { cap: 1, ..by(Mode::Followup) }), note("c", by(Mode::Collect)));
+    let places = |inbox: &Inbox<Note>| inbox.places().map(|(note, placed)| (note.text.clone(), placed)).collect();
+    let told = |told: &[(&str, Placed)]| told.iter().map(|(text, placed)| ((*text).to_owned(), *placed)).collect();
+    let (mut inbox, _) = busy([a.clone(), plain("own"), b.clone(), c.clone()]);
+    let now: Vec<_> = places(&inbox);
+    let expected: Vec<_> = told(&[
+        ("a", Placed::Steered),
+        ("own", Placed::Queued(1)),
+        ("b", Placed::Steered),
+        ("c", Placed::Collected(2)),
+    ]);
+    assert_eq!(now, expected);
+    inbox.withdraw_offers();
+    inbox.push(f, false, 0);
+    let now: Vec<_> = places(&inbox);
+    let dropped = ["a", "b", "c"].map(|text| (text, Placed::Summarized));
+    let expected: Vec<_> = told(&[&dropped[..], &[("own", Placed::Queued(1)), ("f", Placed::Queued(2))]].concat());
+    assert_eq!(now, expected);
+}
+/// Acceptance D12: what was told to be steered reaches the run, however many there are.
+#[test]
+fn the_cap_neither_counts_nor_drops_what_is_offered() {
+    let all: Vec<_> = (0..40).map(|n| note(&format!("m{n}"), Settings { cap: 2, ..by(Mode::Steer) })).collect();
+    let (mut inbox, pushed) = busy(all.clone());
+    assert!(pushed.iter().all(|pushed| *pushed == at(Placed::Steered)));
+    let f = notes(["f", "g", "h"], Settings { cap: 2, ..by(Mode::Followup) });
+    let pushed = f.clone().map(|note| inbox.push(note, true, 0));
+    assert_eq!(pushed, [Placed::Queued(1), Placed::Queued(2), Placed::Queued(2)].map(at));
+    let offers: Vec<_> = std::iter::from_fn(|| inbox.offer()).collect();
+    assert_eq!(offers, all.into_iter().map(Offer::Take).collect::<Vec<_>>());
+    let prompt = "[Queue overflow] Dropped 1 message due to cap.\nSummary:\n- f".to_owned();
+    let [f, g, h] = f;
+    assert_eq!(drain(&mut inbox), [Turn { host: f, guests: Vec::new(), prompt: Some(prompt) }, alone(g), alone(h)]);
 }
 
+#[test]
+fn a_backlog_message_without_room_to_wait_becomes_a_part_of_the_run() {
+    let [a, b] = notes(["a", "b"], Settings { cap: 1, ..by(Mode::SteerBacklog) });
+    let (mut inbox, pushed) = busy([a.clone(), b.clone()]);
+    assert_eq!(pushed, [at(Placed::Steered), at(Placed::Steered)]);
+    assert_eq!([inbox.offer(), inbox.offer()], [Some(Offer::Copy("a".to_owned())), Some(Offer::Take(b))]);
+    assert_eq!(drain(&mut inbox), [alone(a)]);
+}
 #[test]
 fn a_backlog_message_is_shown_once_and_runs_as_well() {
     let [a, b] = notes(["a", "b"], by(Mode::SteerBacklog));
@@ -482,18 +552,18 @@ fn a_backlog_message_is_shown_once_and_runs_as_well() {
 }
 
 #[test]
-fn a_steer_does_not_overtake_a_backlog_message_that_has_its_turn_to_come() {
+fn a_steer_and_a_backlog_message_are_offered_in_their_order() {
     let (backlog, steer) = (note("b", by(Mode::SteerBacklog)), note("s", by(Mode::Steer)));
+    let (copy, take) = (Some(Offer::Copy("b".to_owned())), Some(Offer::Take(steer.clone())));
     let (mut inbox, pushed) = busy([backlog.clone(), steer.clone()]);
-    assert_eq!(pushed, [at(Placed::Steered), at(Placed::Queued(2))]);
-    assert_eq!([inbox.offer(), inbox.offer()], [Some(Offer::Copy("b".to_owned())), None]);
-    assert_eq!(drain(&mut inbox), [backlog.clone(), steer.clone()].map(alone));
+    assert_eq!(pushed, [at(Placed::Steered), at(Placed::Steered)]);
+    assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], [copy, take, None]);
+    assert_eq!(drain(&mut inbox), [alone(backlog.clone())]);
     let (mut inbox, pushed) = busy([steer.clone(), backlog]);
     assert_eq!(pushed, [at(Placed::Steered), at(Placed::Steered)]);
     let offers = [Some(Offer::Take(steer)), Some(Offer::Copy("b".to_owned()))];
     assert_eq!([inbox.offer(), inbox.offer()], offers);
 }
-
 #[test]
 fn a_backlog_message_does_not_overtake_one_that_no_run_has_seen() {
     let [host, unseen, late] = notes(["host", "unseen", "late"], by(Mode::SteerBacklog));
@@ -501,24 +571,28 @@ fn a_backlog_message_does_not_overtake_one_that_no_run_has_seen() {
     inbox.push(host.clone(), false, 0);
     inbox.push(unseen.clone(), false, 0);
     assert_eq!(inbox.next(0), Some(alone(host)));
-    assert_eq!(inbox.push(late.clone(), true, 0), at(Placed::Queued(2)));
-    assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
+    assert_eq!(inbox.push(late.clone(), true, 0), at(Placed::Steered));
+    let offers = ["unseen", "late"].map(|text| Some(Offer::Copy(text.to_owned())));
+    assert_eq!([inbox.offer(), inbox.offer()], offers);
     assert_eq!(drain(&mut inbox), [unseen, late].map(alone));
 }
-
 #[test]
 fn what_is_put_back_keeps_its_place_and_is_not_offered_again() {
     let [a, b, c, d] = notes(["a", "b", "c", "d"], by(Mode::Steer));
-    let (mut inbox, _) = busy([a.clone(), b.clone(), c.clone()]);
+    let (mut inbox, _) = busy([plain("own"), a.clone(), b.clone(), c.clone()]);
     let taken = [inbox.offer(), inbox.offer()];
     assert_eq!(taken, [Some(Offer::Take(a.clone())), Some(Offer::Take(b.clone()))]);
+    inbox.withdraw_offers();
     inbox.put_back([a.clone(), b.clone()]);
-    assert_eq!(waiting(&mut inbox), [a.clone(), b.clone(), c.clone()]);
+    assert_eq!(waiting(&mut inbox), [plain("own"), a.clone(), b.clone(), c.clone()]);
     assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    assert_eq!(inbox.push(d.clone(), true, 0), at(Placed::Queued(4)));
-    assert_eq!(drain(&mut inbox), [a, b, c, d].map(alone));
+    assert_eq!(inbox.next(0), Some(alone(plain("own"))));
+    // They may be what that run failed by.
+    assert_eq!(inbox.push(d.clone(), true, 0), at(Placed::Steered));
+    let offers = [Some(Offer::Take(c)), Some(Offer::Take(d)), None];
+    assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
+    assert_eq!(drain(&mut inbox), [a, b].map(alone));
 }
-
 #[test]
 fn an_interrupt_takes_the_place_of_everything_and_waits_for_nothing() {
     let [a, b] = notes(["a", "b"], Settings { cap: 1, ..by(Mode::Followup) });
@@ -568,14 +642,13 @@ fn exactly_the_message_that_is_meant_is_taken_out() {
 
 #[test]
 fn all_are_taken_out_when_all_shall_stop() {
-    let [a, b, c] = notes(["a", "b", "c"], Settings { cap: 2, ..by(Mode::Steer) });
+    let [a, b, c] = notes(["a", "b", "c"], Settings { cap: 1, ..by(Mode::Followup) });
     let (mut inbox, _) = busy([a.clone(), plain("own"), b.clone(), c.clone()]);
     assert_eq!((inbox.len(), inbox.is_empty()), (4, false));
-    assert_eq!(inbox.clear(), [a, plain("own"), b, c]);
+    assert_eq!(inbox.clear(), [a, b, plain("own"), c]);
     assert_eq!((inbox.len(), inbox.is_empty(), inbox.next(0)), (0, true, None));
     assert_eq!(inbox.ready(0), Ready::Nothing);
 }
-
 #[test]
 fn an_inbox_has_a_limit_whatever_its_settings_say() {
     let roomy = |cap, drop| Settings { cap, drop, ..by(Mode::Followup) };

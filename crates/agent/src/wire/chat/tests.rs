@@ -47,6 +47,7 @@ fn ended(outcome: Outcome, replies: &[&str]) -> Event {
         usage: Usage::default(),
         last_usage: Usage::default(),
         truncated_input: None,
+        is_summarized: false,
         session: None,
         started_at: None,
         ended_at: 9,

@@ -35,7 +35,8 @@ pub(crate) async fn send(mut call: Call) -> Result<Answer, ErrorShape> {
     let inbound = intake::chat(&call.server.hub, OWNER, params).await?;
     if is_stop(&call, &inbound) {
         check_policy(&call, &inbound.key).await?;
-        return Ok(stop(&call, &inbound.key, None, AbortReason::Stop).await);
+        let stopped = call.server.hub.stop(&inbound).await;
+        return Ok(ended(&call, &inbound.key, stopped).await);
     }
     if let Some(view) = view
         && call.server.hub.session_of(&inbound.run).is_none()
@@ -124,13 +125,13 @@ pub(crate) async fn abort(mut call: Call) -> Result<Answer, ErrorShape> {
         }
         (at_work, _) => at_work.unwrap_or(asked),
     };
-    Ok(stop(&call, &key, run_id, AbortReason::User).await)
+    let stopped = call.server.hub.abort(&key, run_id, AbortReason::User).await;
+    Ok(ended(&call, &key, stopped).await)
 }
 
-/// Stops runs, and answers once everybody was told how they ended.
-async fn stop(call: &Call, key: &SessionKey, run: Option<RunId>, reason: AbortReason) -> Answer {
+/// Answers that runs were stopped, once everybody was told how they ended.
+async fn ended(call: &Call, key: &SessionKey, stopped: Vec<RunId>) -> Answer {
     let hub = &call.server.hub;
-    let stopped = hub.abort(key, run, reason).await;
     // One that nobody follows any more has ended.
     let ends = stopped.iter().filter_map(|run| hub.follow(run)).map(Follower::end);
     if timeout(GRACE, join_all(ends)).await.is_err() {

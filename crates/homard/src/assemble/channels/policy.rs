@@ -18,6 +18,7 @@ use crate::{
     config::{
         Config,
         channels::{Account, Group, Growth, Id, Reactions, Topic},
+        messages::QueueStatus,
         typing::Typing,
     },
     paths::Paths,
@@ -45,6 +46,8 @@ pub(super) struct Policy {
     pub(super) history: usize,
     /// When it is shown that an answer is being written.
     pub(super) typing: Typing,
+    /// How senders learn that their messages wait.
+    pub(super) queue_status: QueueStatus,
     /// How an answer is shown while it is written, if it is.
     pub(super) growth: Option<Growth>,
     /// Which reactions are told.
@@ -85,6 +88,7 @@ impl Policy {
             debounce: config.messages.inbound.debounce(at.channel()),
             history: account.history_limit.unwrap_or(history::LIMIT),
             typing: Typing::of(&config.agents.defaults, &config.session),
+            queue_status: config.messages.queue_status(),
             growth: account.growth(),
             reactions: account.reaction_notifications.map_or(Reactions::Own, |word| word.0),
             media: (megabytes.min(MEDIA_MOST_MB) * 1_000_000.0) as usize,

@@ -94,6 +94,9 @@ impl Signs {
             RunEvent::Text { delta, .. } => !delta.trim().is_empty(),
             RunEvent::ToolStarted { .. } | RunEvent::ToolProgress { .. } => true,
             RunEvent::Waited(_)
+            | RunEvent::Placed(_)
+            | RunEvent::Busy(_)
+            | RunEvent::Summarized(_)
             | RunEvent::Asking(_)
             | RunEvent::Heard
             | RunEvent::Discarded { .. }

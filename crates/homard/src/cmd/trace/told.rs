@@ -225,6 +225,16 @@ fn words(step: &Value) -> String {
             let (chars, call) = (number(step, "chars"), said("call"));
             format!("withheld {chars} characters, {how} call {call} had sent to the same chat: {:?}", said("text"))
         }
+        "placed" => match step["position"].as_u64() {
+            Some(position) => format!("the message was moved: {}, position {position}", said("disposition")),
+            None => format!("the message was moved: {}", said("disposition")),
+        },
+        "busy" => format!("still waiting; the session was {} for {}", said("activity"), time(number(step, "busyMs"))),
+        "summarized" => {
+            let runs: Vec<_> = list_of(step, "runs").iter().filter_map(|run| run.as_str()).collect();
+            let (count, names) = (runs.len(), render::harmless(&runs.join(", ")));
+            format!("too many messages waited; the model got a summary of {count}: {names}")
+        }
         "block" => "a piece of the answer was sent".to_owned(),
         other => render::harmless(other),
     }

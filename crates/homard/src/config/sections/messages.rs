@@ -20,6 +20,11 @@ pub(crate) struct Messages {
     /// What becomes of messages that come while the agent is busy.
     #[serde(deserialize_with = "super::object")]
     queue: Queue,
+    /// How the sender of a message on a chat platform learns that it waits or is read by the active run: `reaction` on the message, `text` for a short line, or `off`. After half a minute, both say in a line what the session is busy with. Default: `reaction`.
+    queue_status: Option<Word<QueueStatus>>,
+    /// Reactions that tell how a message stands.
+    #[serde(deserialize_with = "super::object")]
+    status_reactions: StatusReactions,
     /// How messages from chat platforms come in.
     #[serde(deserialize_with = "super::object")]
     pub(crate) inbound: Inbound,
@@ -72,7 +77,36 @@ struct Queue {
     drop: Option<Word<Drop>>,
 }
 
+/// How the sender of a message on a chat platform learns that it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueueStatus {
+    /// By a reaction on the message.
+    Reaction,
+    /// By a short line.
+    Text,
+    /// Not at all.
+    Off,
+}
+
+super::word::words! {
+    QueueStatus: "reaction" => Self::Reaction, "text" => Self::Text, "off" => Self::Off;
+}
+
+/// Reactions that tell how a message stands.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct StatusReactions {
+    /// `false` has the effect of `queueStatus: "off"`, where that is not set. Default: true.
+    enabled: Option<bool>,
+}
+
 impl Messages {
+    /// How senders on chat platforms learn that their messages wait.
+    pub(crate) fn queue_status(&self) -> QueueStatus {
+        let usual = if self.status_reactions.enabled == Some(false) { QueueStatus::Off } else { QueueStatus::Reaction };
+        self.queue_status.map_or(usual, |word| word.0)
+    }
+
     /// How messages wait.
     pub(crate) fn queue(&self) -> QueueRules {
         let queue = &self.queue;
@@ -127,6 +161,17 @@ mod tests {
         let debounce = Some(Duration::from_secs(1));
         assert_eq!(rules.all, Overrides { mode: Some(Mode::Collect), debounce, cap: None, drop: None });
         assert_eq!(read(&json!({})), Ok(QueueRules::default()));
+    }
+
+    #[test]
+    fn a_message_that_waits_gets_a_reaction_unless_the_config_says_otherwise() {
+        let read = |messages: Value| serde_json::from_value::<Messages>(messages).map(|it| it.queue_status());
+        let off = json!({"statusReactions": {"enabled": false}});
+        assert_eq!(read(json!({})).unwrap(), QueueStatus::Reaction);
+        assert_eq!(read(off).unwrap(), QueueStatus::Off);
+        let text = json!({"queueStatus": "text", "statusReactions": {"enabled": false}});
+        assert_eq!(read(text).unwrap(), QueueStatus::Text);
+        assert!(read(json!({"queueStatus": "loud"})).is_err());
     }
 
     #[test]

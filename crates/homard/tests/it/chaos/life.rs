@@ -129,8 +129,12 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// `None` where there is no `strace`.
+    /// `None` where there is no `strace`, and for ordinary users: the gateway is not dumpable, so `strace` could not read what
+    /// it writes.
     pub(crate) fn begin(home: &Home, words: &[&str]) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
         let plain = home.command(&["gateway", "run", "--port", "0", "--recover"]);
         let mut command = Command::new("strace");
         command.args(["-D", "-f"]).args(words).arg(plain.get_program()).args(plain.get_args()).env_clear();

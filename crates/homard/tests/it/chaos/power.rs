@@ -219,7 +219,7 @@ async fn r2_whatever_a_power_cut_keeps_what_clients_were_told_is_there() {
     // The second ends without a word, so the third has something to take up.
     for (name, end) in [("a", Signal::TERM), ("b", Signal::KILL), ("c", Signal::TERM)] {
         if record(&home, &mut recording, name, rounds, end).await.is_none() {
-            crate::home::skip("r2", "strace is not installed");
+            crate::home::skip("r2", "strace is not installed, or this is not root");
             return;
         }
     }
@@ -242,7 +242,7 @@ async fn r2_a_journal_in_a_state_directory_that_was_there_before_is_not_lost() {
     fs::create_dir_all(home.state().join(folders[2])).unwrap();
     let mut recording = Recording::with_folders(&folders).unwrap();
     if record(&home, &mut recording, "a", 3, Signal::TERM).await.is_none() {
-        crate::home::skip("r2", "strace is not installed");
+        crate::home::skip("r2", "strace is not installed, or this is not root");
         return;
     }
     let story = Story::read(&home.state(), &names("a", 3).collect::<Vec<_>>()).await;

@@ -17,23 +17,35 @@ pub(super) struct Waiting {
     pub(super) note: Note,
     /// It waits for a slot at most: it came first, or it is an interrupt.
     has_started: bool,
-    /// Its sender was told that the run at work hears of it, and that run is still at work.
+    /// It is offered to the run at work.
     is_steered: bool,
     is_shown: bool,
+    /// A run had it and gave it back.
+    is_returned: bool,
 }
 
 impl Waiting {
     fn new(note: Note) -> Self {
-        Self { note, has_started: false, is_steered: false, is_shown: false }
+        Self { note, has_started: false, is_steered: false, is_shown: false, is_returned: false }
     }
 
     fn mode(&self) -> Option<Mode> {
         self.note.settings.map(|settings| settings.mode)
     }
 
-    /// Whether the cap and the collecting concern it.
+    /// Whether it can be collected.
     pub(super) fn is_queued(&self) -> bool {
         self.note.settings.is_some() && !self.has_started
+    }
+
+    /// Whether the cap counts it.
+    pub(super) fn is_counted(&self) -> bool {
+        self.is_queued() && !self.is_steered
+    }
+
+    fn could_steer(&self) -> bool {
+        let is_new = !self.has_started && !self.is_steered && !self.is_shown && !self.is_returned;
+        is_new && matches!(self.mode(), Some(Mode::Steer | Mode::SteerBacklog))
     }
 }
 
@@ -50,15 +62,19 @@ impl Model {
         let Some(settings) = note.settings else {
             self.is_one_by_one &= !self.all().is_empty();
             self.line.push(new);
-            let placed = if is_idle { Placed::Started } else { Placed::Queued(self.line.len()) };
+            let placed = if is_idle { Placed::Started } else { Placed::Queued(self.waiting()) };
             return Pushed::In { placed, gone };
         };
         let is_interrupt = settings.mode == Mode::Interrupt && !is_idle;
+        let is_behind = |other: &Waiting| other.note.is_boundary || other.mode() == Some(Mode::Interrupt);
+        let is_steered = is_running
+            && [Mode::Steer, Mode::SteerBacklog].contains(&settings.mode)
+            && !self.line.iter().any(is_behind);
         if is_interrupt {
             gone = self.take_out(|_| true);
             new.has_started = true;
-        } else {
-            let mut oldest: Vec<_> = (0..self.line.len()).filter(|&place| self.line[place].is_queued()).collect();
+        } else if !is_steered {
+            let mut oldest: Vec<_> = (0..self.line.len()).filter(|&place| self.line[place].is_counted()).collect();
             oldest.truncate((oldest.len() + 1).saturating_sub(settings.cap));
             match settings.drop {
                 Drop::New if !oldest.is_empty() => return Pushed::Full(note),
@@ -70,30 +86,27 @@ impl Model {
             }
         }
         self.is_one_by_one &= !self.all().is_empty();
-        new.is_steered = is_running && self.is_heard_behind_others(settings.mode);
-        let is_steered = new.is_steered;
+        if is_steered {
+            let alike = |other: &&mut Waiting| (&other.note.route, other.note.sender) == (&note.route, note.sender);
+            let earlier = self.line.iter_mut().filter(|other| other.could_steer()).filter(alike);
+            earlier.for_each(|other| other.is_steered = true);
+        }
+        new.is_steered = is_steered;
         self.line.push(new);
         (self.settings, self.newest_at) = (settings, now);
         let placed = match settings.mode {
             _ if is_idle => Placed::Started,
             _ if is_interrupt => Placed::Interrupted,
             _ if is_steered => Placed::Steered,
-            Mode::Collect => Placed::Collected(self.line.len()),
-            Mode::Steer | Mode::SteerBacklog | Mode::Followup | Mode::Interrupt => Placed::Queued(self.line.len()),
+            Mode::Collect => Placed::Collected(self.waiting()),
+            Mode::Steer | Mode::SteerBacklog | Mode::Followup | Mode::Interrupt => Placed::Queued(self.waiting()),
         };
         Pushed::In { placed, gone }
     }
 
-    /// Whether the run at work can hear of the next message without its overtaking any.
-    fn is_heard_behind_others(&self, mode: Mode) -> bool {
-        let are_all_steered = self.line.iter().all(|other| other.is_steered && other.mode() == Some(Mode::Steer));
-        let are_all_heard = self.line.iter().all(|other| other.is_steered || other.is_shown);
-        self.dropped.is_empty()
-            && match mode {
-                Mode::Steer => are_all_steered,
-                Mode::SteerBacklog => are_all_heard,
-                Mode::Followup | Mode::Collect | Mode::Interrupt => false,
-            }
+    /// How many wait for a turn.
+    fn waiting(&self) -> usize {
+        self.line.iter().filter(|waiting| !waiting.is_steered).count()
     }
 
     fn remove(&mut self, places: &[usize]) -> Vec<Note> {
@@ -155,27 +168,31 @@ impl Model {
             1 => "[Queue overflow] Dropped 1 message due to cap.\nSummary:".to_owned(),
             count => format!("[Queue overflow] Dropped {count} messages due to cap.\nSummary:"),
         };
-        let hidden = dropped.len().saturating_sub(self.settings.cap);
-        Some(dropped[hidden..].iter().fold(start, |text, note| format!("{text}\n- {}", note.text)))
+        Some(dropped.iter().fold(start, |text, note| format!("{text}\n- {}", note.text)))
     }
 
     /// The message that the run at work is offered next.
     pub(super) fn offered(&self) -> Option<usize> {
-        let place = self.line.iter().position(|waiting| !waiting.is_shown)?;
-        (self.dropped.is_empty() && self.line[place].is_steered).then_some(place)
+        self.line.iter().position(|waiting| waiting.is_steered)
     }
 
     pub(super) fn offer(&mut self) -> Option<Offer<Note>> {
         let place = self.offered()?;
-        if self.line[place].mode() == Some(Mode::SteerBacklog) {
-            self.line[place].is_shown = true;
-            return Some(Offer::Copy(self.line[place].note.text.clone()));
+        let counted = self.line.iter().filter(|waiting| waiting.is_counted()).count();
+        let one = &mut self.line[place];
+        let has_room = one.note.settings.is_some_and(|settings| counted < settings.cap);
+        if one.mode() == Some(Mode::SteerBacklog) && has_room {
+            (one.is_steered, one.is_shown) = (false, true);
+            return Some(Offer::Copy(one.note.text.clone()));
         }
         Some(Offer::Take(self.line.remove(place).note))
     }
 
     pub(super) fn put_back(&mut self, notes: &[Note]) {
-        self.line.splice(..0, notes.iter().cloned().map(Waiting::new));
+        for note in notes {
+            self.line.push(Waiting { is_returned: true, ..Waiting::new(note.clone()) });
+        }
+        self.line.sort_by_key(|waiting| waiting.note.text.parse::<usize>().unwrap());
     }
 
     pub(super) fn withdraw_offers(&mut self) {

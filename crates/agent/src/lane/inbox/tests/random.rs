@@ -12,6 +12,8 @@ use super::{model::Model, *};
 #[derive(Debug, Clone)]
 enum Move {
     Push(Option<Settings>, Route),
+    /// A command that changes the transcript.
+    Boundary,
     /// The next turn begins, if no run is at work.
     Start,
     /// The run at work ends.
@@ -50,6 +52,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     vec(prop_oneof![1 => Just(None), 5 => settings.prop_map(Some)], 1..5).prop_flat_map(move |settings| {
         let happens = prop_oneof![
             12 => (select(settings), select(routes.clone())).prop_map(|(settings, route)| Move::Push(settings, route)),
+            1 => Just(Move::Boundary),
             4 => Just(Move::Start),
             2 => Just(Move::End),
             4 => then.clone().prop_map(Move::Offer),
@@ -89,7 +92,9 @@ struct World {
     /// By number, which is also a message's text and run.
     fates: BTreeMap<usize, Fate>,
     shown: Vec<String>,
-    last_answered: Option<usize>,
+    last_turn: Option<usize>,
+    /// By route: its last message that a run took.
+    last_taken: BTreeMap<String, usize>,
     /// The last accepted message with settings, and when it came.
     newest: Option<(Settings, u64)>,
 }
@@ -97,7 +102,8 @@ struct World {
 impl World {
     fn apply(&mut self, happens: Move) {
         match happens {
-            Move::Push(settings, route) => self.push(settings, route),
+            Move::Push(settings, route) => self.push(settings, route, false),
+            Move::Boundary => self.push(None, Route::default(), true),
             Move::Start => self.start(),
             Move::End => self.end(),
             Move::Offer(then) => self.offer(then),
@@ -108,10 +114,10 @@ impl World {
         self.look();
     }
 
-    fn push(&mut self, settings: Option<Settings>, route: Route) {
+    fn push(&mut self, settings: Option<Settings>, route: Route, is_boundary: bool) {
         let number = self.pushed;
         self.pushed += 1;
-        let note = Note { settings, ..plain(&number.to_string()) }.on(route);
+        let note = Note { settings, is_boundary, ..plain(&number.to_string()) }.on(route);
         let (is_running, was_empty) = (self.run.is_some(), self.inbox.is_empty());
         let pushed = self.inbox.push(note.clone(), is_running, self.now);
         assert_eq!(pushed, self.model.push(note.clone(), is_running, self.now));
@@ -131,8 +137,8 @@ impl World {
         }
         if let Some(settings) = settings {
             self.newest = Some((settings, self.now));
-            let queued = self.model.line.iter().filter(|waiting| waiting.is_queued()).count();
-            assert!(queued <= settings.cap, "{queued} wait");
+            let queued = self.model.line.iter().filter(|waiting| waiting.is_counted()).count();
+            assert!(queued <= settings.cap || placed == Placed::Steered, "{queued} wait");
         }
     }
 
@@ -173,7 +179,7 @@ impl World {
                 self.shown.push(text);
             }
             Some(Offer::Take(note)) => match then {
-                Then::Commits => self.answer(&[note]),
+                Then::Commits => self.take(note),
                 Then::IsGone => {
                     run.is_over = true;
                     self.model.put_back(std::slice::from_ref(&note));
@@ -223,10 +229,19 @@ impl World {
     fn answer(&mut self, notes: &[Note]) {
         for note in notes {
             let number = Some(number(note));
-            assert!(self.last_answered < number, "{number:?} was overtaken by {:?}", self.last_answered);
-            self.last_answered = number;
+            assert!(self.last_turn < number, "{number:?} was overtaken by {:?}", self.last_turn);
+            self.last_turn = number;
         }
         self.settle(notes, Fate::Answered);
+    }
+
+    /// The run at work took a message that was offered to it.
+    fn take(&mut self, note: Note) {
+        let is_steering = |settings: Settings| matches!(settings.mode, Mode::Steer | Mode::SteerBacklog);
+        assert!(note.settings.is_some_and(is_steering), "{note:?} does not steer");
+        let before = self.last_taken.insert(format!("{:?}", note.route), number(&note));
+        assert!(before < Some(number(&note)), "{note:?} was overtaken by {before:?}");
+        self.settle(&[note], Fate::Answered);
     }
 
     fn settle(&mut self, notes: &[Note], fate: Fate) {
@@ -239,6 +254,9 @@ impl World {
     fn look(&mut self) {
         assert_eq!(waiting(&mut self.inbox), self.model.all());
         assert_eq!(self.inbox.has_offer(), self.model.offered().is_some());
+        let placed: Vec<_> = self.inbox.places().map(|(note, _)| note.clone()).collect();
+        let told = self.model.all().into_iter().filter(|note| placed.contains(note));
+        assert_eq!(placed, told.collect::<Vec<_>>());
         let all = self.model.all();
         let expected = match self.model.ready_at(self.now) {
             None => Ready::Nothing,

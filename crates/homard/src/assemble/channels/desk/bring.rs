@@ -24,7 +24,7 @@ use crate::assemble::channels::{
     draft::{self, DraftContent, Growing, Spot},
     media::{self, Loaded},
     policy::{Policy, principal},
-    typing,
+    queue_status, typing,
 };
 
 /// How long to wait before the hub is asked again; twice as long after each more.
@@ -101,6 +101,8 @@ impl Desk {
         let place = self.back(incoming);
         let (channel, stop) = (self.channel.clone(), self.stop.clone());
         typing::show(channel.clone(), place.clone(), (mode, policy.typing.every), tape.clone(), stop.clone());
+        let about = queue_status::About { place: place.clone(), message: incoming.message.clone() };
+        queue_status::show(channel.clone(), about, policy.queue_status, tape.clone(), stop.clone());
         let manner = channel.manner();
         if !manner.has_edits || self.hub.screens_messages() {
             return;

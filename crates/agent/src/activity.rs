@@ -1,0 +1,155 @@
+//! What a run is doing at the moment, for senders whose messages wait behind it.
+
+use std::{fmt, time::Duration};
+
+use homard_proto::CallId;
+
+use crate::event::{Event, RunEvent};
+
+/// What a session is busy with while a message waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Busy {
+    /// What the active run is doing.
+    pub activity: Activity,
+    /// For how long it has been doing that.
+    pub lasts: Duration,
+    /// How long the message has waited.
+    pub waited: Duration,
+}
+
+/// What a run is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Activity {
+    /// It prepares a request or stores what was said.
+    Preparing,
+    /// It waits for this model, as `provider/model`, or reads its answer.
+    Model(String),
+    /// It waits before it asks this model again.
+    Retrying(String),
+    /// It runs these tools.
+    Tools(Vec<String>),
+    /// It compacts the conversation.
+    Compacting,
+    /// It answers a message from elsewhere. More is not for the waiting sender.
+    Elsewhere,
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Preparing => f.write_str("preparing the next request"),
+            Self::Model(model) => write!(f, "waiting for {model}"),
+            Self::Retrying(model) => write!(f, "waiting to retry {model}"),
+            Self::Tools(names) => write!(f, "running {}", names.join(", ")),
+            Self::Compacting => f.write_str("compacting the conversation"),
+            Self::Elsewhere => f.write_str("answering another message"),
+        }
+    }
+}
+
+/// What a run with these events is doing, and since when in milliseconds since the epoch.
+pub(crate) fn of(facts: &[Event]) -> (Activity, u64) {
+    let mut tools: Vec<(&CallId, &str)> = Vec::new();
+    let (mut activity, mut since) = (Activity::Preparing, facts.first().map_or(0, |fact| fact.at));
+    for Event { at, kind } in facts {
+        let next = match kind {
+            RunEvent::Asking(asked) => Activity::Model(format!("{}/{}", asked.provider, asked.model)),
+            RunEvent::Retrying { model, .. } => Activity::Retrying(model.clone()),
+            RunEvent::Compacting => Activity::Compacting,
+            RunEvent::ToolStarted { call, name, .. } => {
+                tools.push((call, name));
+                if tools.len() > 1 {
+                    continue;
+                }
+                Activity::Tools(Vec::new())
+            }
+            RunEvent::ToolEnded { call, .. } => {
+                tools.retain(|(open, _)| open != &call);
+                if !tools.is_empty() {
+                    continue;
+                }
+                Activity::Preparing
+            }
+            RunEvent::Started { .. }
+            | RunEvent::Assistant { .. }
+            | RunEvent::Switched { .. }
+            | RunEvent::Compacted { .. }
+            | RunEvent::NotCompacted { .. } => Activity::Preparing,
+            RunEvent::Waited(_)
+            | RunEvent::Placed(_)
+            | RunEvent::Busy(_)
+            | RunEvent::Summarized(_)
+            | RunEvent::Input(_)
+            | RunEvent::Absorbed { .. }
+            | RunEvent::Heard
+            | RunEvent::Discarded { .. }
+            | RunEvent::Text { .. }
+            | RunEvent::Thinking { .. }
+            | RunEvent::Answering { .. }
+            | RunEvent::Rewound { .. }
+            | RunEvent::ToolProgress { .. }
+            | RunEvent::Hooked(_)
+            | RunEvent::Block(_)
+            | RunEvent::Withheld(_)
+            | RunEvent::Ended(_) => continue,
+        };
+        (activity, since) = (next, *at);
+    }
+    if let Activity::Tools(names) = &mut activity {
+        names.extend(tools.into_iter().map(|(_, name)| name.to_owned()));
+    }
+    (activity, since)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use homard_proto::{SessionId, message::ToolResult};
+    use homard_store::timeline::Asked;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn call(id: &str) -> CallId {
+        CallId::parse(id).unwrap()
+    }
+
+    fn started(id: &str, name: &str) -> RunEvent {
+        RunEvent::ToolStarted { call: call(id), name: name.to_owned(), arguments: Value::Null }
+    }
+
+    fn ended(id: &str) -> RunEvent {
+        let result = ToolResult {
+            tool_call_id: id.to_owned(),
+            tool_name: "t".to_owned(),
+            content: Vec::new(),
+            details: None,
+            is_error: false,
+            timestamp: 0,
+            extra: Default::default(),
+        };
+        RunEvent::ToolEnded { call: call(id), result: Arc::new(result), shown: None }
+    }
+
+    fn told(kinds: &[RunEvent]) -> (String, u64) {
+        let facts: Vec<_> = (1..).zip(kinds).map(|(at, kind)| Event { at, kind: kind.clone() }).collect();
+        let (activity, since) = of(&facts);
+        (activity.to_string(), since)
+    }
+
+    #[test]
+    fn a_run_is_busy_with_what_began_last_and_has_not_ended() {
+        let start = RunEvent::Started { session: SessionId::parse("s").unwrap() };
+        let asked = Asked { provider: "p".to_owned(), model: "m".to_owned(), ..Asked::default() };
+        let asking = RunEvent::Asking(Arc::new(asked));
+        assert_eq!(told(&[start.clone()]), ("preparing the next request".to_owned(), 1));
+        assert_eq!(told(&[start.clone(), asking.clone(), RunEvent::Heard]), ("waiting for p/m".to_owned(), 2));
+        let two = [start, asking, started("a", "exec"), started("b", "read")];
+        assert_eq!(told(&two), ("running exec, read".to_owned(), 3));
+        assert_eq!(told(&[&two[..], &[ended("a")]].concat()), ("running read".to_owned(), 3));
+        assert_eq!(told(&[&two[..], &[ended("b"), ended("a")]].concat()), ("preparing the next request".to_owned(), 6));
+        let compacting = [&two[..], &[ended("b"), ended("a"), RunEvent::Compacting]].concat();
+        assert_eq!(told(&compacting), ("compacting the conversation".to_owned(), 7));
+    }
+}

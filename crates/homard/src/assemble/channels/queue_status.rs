@@ -1,0 +1,200 @@
+//! Telling the sender of a chat message that it waits, is read by the active run, or is summarized: by a reaction on the
+//! message or a short line. Best effort: the message itself is safe in the queue.
+
+use std::{sync::Arc, time::Duration};
+
+use homard_agent::{Follower, Placed, RunEvent, Tape, activity::Busy, task};
+use homard_channels::{Act, Channel, Outgoing, Place};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::messages::QueueStatus;
+
+/// The message whose sender is told.
+#[derive(Debug, Clone)]
+pub(super) struct About {
+    pub(super) place: Place,
+    pub(super) message: String,
+}
+
+/// What is to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Notice {
+    /// This reaction, or none, in place of the one before.
+    React(Option<&'static str>),
+    /// This line.
+    Say(String),
+}
+
+/// Follows a run from its acceptance to its end and tells its sender how the message stands.
+pub(super) fn show(
+    channel: Arc<dyn Channel>,
+    about: About,
+    mode: QueueStatus,
+    tape: Arc<Tape>,
+    stop: CancellationToken,
+) {
+    if mode == QueueStatus::Off {
+        return;
+    }
+    let mut status = Status { mode, has_reactions: channel.manner().has_reactions, shown: None };
+    let first = status.placed(tape.placed());
+    // Ends with the run.
+    drop(task::spawn("queue status", async move {
+        let run = tape.run().clone();
+        let mut follower = Follower::new(tape);
+        let (mut notices, mut sent) = (Vec::from_iter(first), 0);
+        loop {
+            for notice in notices.drain(..) {
+                sent += 1;
+                let told = match notice {
+                    Notice::React(emoji) => {
+                        let (place, message) = (about.place.clone(), about.message.clone());
+                        channel.act(Act::React { place, message, emoji: emoji.map(str::to_owned) }).await
+                    }
+                    Notice::Say(text) => {
+                        let line = Outgoing {
+                            id: format!("{run}-status-{sent}"),
+                            place: about.place.clone(),
+                            reply_to: Some(about.message.clone()),
+                            text,
+                            is_silent: true,
+                            ..Outgoing::default()
+                        };
+                        channel.send(line).await
+                    }
+                };
+                if let Err(failure) = told {
+                    tracing::debug!(%run, %failure, "the sender could not be told that a message waits");
+                }
+            }
+            let events = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                events = follower.next() => events,
+            };
+            let Some(events) = events else { return };
+            notices.extend(events.iter().filter_map(|event| status.hear(&event.kind)));
+        }
+    }));
+}
+
+/// What the sender was told so far.
+#[derive(Debug)]
+struct Status {
+    mode: QueueStatus,
+    has_reactions: bool,
+    /// The reaction on the message.
+    shown: Option<&'static str>,
+}
+
+impl Status {
+    fn hear(&mut self, event: &RunEvent) -> Option<Notice> {
+        match event {
+            RunEvent::Placed(placed) => self.placed(*placed),
+            RunEvent::Busy(busy) => Some(Notice::Say(busy_line(busy))),
+            RunEvent::Started { .. } | RunEvent::Ended(_) => self.react(None),
+            RunEvent::Waited(_)
+            | RunEvent::Summarized(_)
+            | RunEvent::Absorbed { .. }
+            | RunEvent::Asking(_)
+            | RunEvent::Heard
+            | RunEvent::Discarded { .. }
+            | RunEvent::Text { .. }
+            | RunEvent::Thinking { .. }
+            | RunEvent::Input(_)
+            | RunEvent::Answering { .. }
+            | RunEvent::Rewound { .. }
+            | RunEvent::Retrying { .. }
+            | RunEvent::Switched { .. }
+            | RunEvent::Assistant { .. }
+            | RunEvent::ToolStarted { .. }
+            | RunEvent::ToolProgress { .. }
+            | RunEvent::ToolEnded { .. }
+            | RunEvent::Hooked(_)
+            | RunEvent::Compacting
+            | RunEvent::Compacted { .. }
+            | RunEvent::NotCompacted { .. }
+            | RunEvent::Block(_)
+            | RunEvent::Withheld(_) => None,
+        }
+    }
+
+    fn placed(&mut self, placed: Placed) -> Option<Notice> {
+        // Telegram knows few reactions; these are among them.
+        let (emoji, line) = match placed {
+            Placed::Steered => ("👀", "The active run reads this message next.".to_owned()),
+            Placed::Queued(position) | Placed::Collected(position) => ("😴", format!("Queued, position {position}.")),
+            Placed::Summarized => {
+                ("🤷", "Too many messages wait: the agent gets a summary of this one instead of its text.".to_owned())
+            }
+            Placed::Started | Placed::Interrupted | Placed::Rejected => return self.react(None),
+        };
+        match self.mode {
+            QueueStatus::Reaction => self.react(Some(emoji)),
+            QueueStatus::Text => Some(Notice::Say(line)),
+            QueueStatus::Off => None,
+        }
+    }
+
+    /// The reaction that is to be shown, unless it is or cannot be.
+    fn react(&mut self, emoji: Option<&'static str>) -> Option<Notice> {
+        let is_new = self.has_reactions && self.shown != emoji;
+        self.shown = emoji;
+        is_new.then_some(Notice::React(emoji))
+    }
+}
+
+fn busy_line(busy: &Busy) -> String {
+    let seconds = |time: Duration| time.as_secs();
+    format!("Still busy: {} for {} s. This message waits for its turn.", busy.activity, seconds(busy.lasts))
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_agent::activity::Activity;
+    use homard_proto::{RunId, SessionId};
+
+    use super::*;
+
+    fn status(mode: QueueStatus, has_reactions: bool) -> Status {
+        Status { mode, has_reactions, shown: None }
+    }
+
+    #[test]
+    fn a_reaction_changes_with_the_place_and_goes_when_the_run_starts() {
+        let mut status = status(QueueStatus::Reaction, true);
+        assert_eq!(status.placed(Placed::Started), None);
+        assert_eq!(status.placed(Placed::Steered), Some(Notice::React(Some("👀"))));
+        assert_eq!(status.hear(&RunEvent::Placed(Placed::Queued(2))), Some(Notice::React(Some("😴"))));
+        assert_eq!(status.hear(&RunEvent::Placed(Placed::Collected(1))), None);
+        let started = RunEvent::Started { session: SessionId::parse("s").unwrap() };
+        assert_eq!(status.hear(&started), Some(Notice::React(None)));
+        assert_eq!(status.hear(&started), None);
+    }
+
+    #[test]
+    fn a_message_that_another_run_reads_keeps_its_reaction_until_the_end() {
+        let mut status = status(QueueStatus::Reaction, true);
+        status.placed(Placed::Steered);
+        assert_eq!(status.hear(&RunEvent::Absorbed { by: RunId::parse("r").unwrap() }), None);
+        assert_eq!(status.shown, Some("👀"));
+    }
+
+    #[test]
+    fn without_reactions_only_a_long_wait_is_told() {
+        let mut status = status(QueueStatus::Reaction, false);
+        assert_eq!(status.placed(Placed::Queued(1)), None);
+        let activity = Activity::Tools(vec!["exec".to_owned()]);
+        let busy = Busy { activity, lasts: Duration::from_secs(42), waited: Duration::from_secs(30) };
+        let line = "Still busy: running exec for 42 s. This message waits for its turn.".to_owned();
+        assert_eq!(status.hear(&RunEvent::Busy(Arc::new(busy))), Some(Notice::Say(line)));
+    }
+
+    #[test]
+    fn a_line_says_where_it_waits() {
+        let mut status = status(QueueStatus::Text, true);
+        assert_eq!(status.placed(Placed::Queued(2)), Some(Notice::Say("Queued, position 2.".to_owned())));
+        let line = "The active run reads this message next.".to_owned();
+        assert_eq!(status.hear(&RunEvent::Placed(Placed::Steered)), Some(Notice::Say(line)));
+    }
+}

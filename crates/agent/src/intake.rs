@@ -137,9 +137,10 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         without_bootstrap_files: bootstrap_context_mode.as_deref() == Some("lightweight"),
         without_message_tool: disable_message_tool == Some(true),
     };
+    // A sandboxed session works in its sandbox workspace, from wherever it is asked.
     let cwd = match &cwd {
-        Some(cwd) => Some(working_dir(hub, cwd).await?),
-        None => None,
+        Some(cwd) if !profile.sandboxing.holds(&key) => Some(working_dir(hub, cwd).await?),
+        Some(_) | None => None,
     };
     Ok(Inbound {
         run,

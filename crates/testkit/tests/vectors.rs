@@ -260,7 +260,7 @@ fn repetitions(group: &Value) {
         for (sent, expected) in [(&vector["b"], is_repetition), (&vector["na"], true)] {
             let (mut all, call) = (Sent::default(), CallId::parse("c").unwrap());
             let arguments = json!({"action": "send", "channel": "slack", "target": "C1", "message": sent});
-            all.begin(&call, "message", &arguments, &Route::default());
+            all.begin(&call, "message", &arguments, &Route::new(Some("slack"), Some("C1"), None, None));
             all.end(&call, false);
             assert_eq!(all.repetition(word(&vector["a"]), all.input()).is_some(), expected, "{sent}: {vector}");
         }

@@ -196,6 +196,7 @@ async fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
     assert!(waited.await.is_ok(), "{what}");
 }
 
+// A17.
 #[tokio::test]
 async fn c2_what_a_running_command_plants_is_taken_aside_while_it_runs() {
     for (way, bench, _) in benches() {
@@ -217,6 +218,7 @@ async fn c2_what_a_running_command_plants_is_taken_aside_while_it_runs() {
     }
 }
 
+// A17.
 #[tokio::test]
 async fn c2_a_command_that_plants_again_is_ended() {
     for (way, bench, _) in benches() {

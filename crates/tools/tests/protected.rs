@@ -224,6 +224,7 @@ async fn c2_file_tools_change_no_protected_file_without_approval() {
     assert_eq!(fs::read_to_string(bench.workdir().join("AGENTS.md")).unwrap(), "mine\n");
 }
 
+// A17.
 #[tokio::test]
 async fn c2_file_tools_change_no_repository_without_a_working_tree() {
     let bench = asking();
@@ -256,6 +257,7 @@ async fn c2_file_tools_change_no_repository_without_a_working_tree() {
     assert!(!beside.is_error, "{beside:?}");
 }
 
+// A17.
 #[tokio::test]
 async fn c2_what_the_config_of_a_repository_names_is_protected() {
     let bench = asking();
@@ -286,6 +288,7 @@ async fn c2_what_the_config_of_a_repository_names_is_protected() {
     }
 }
 
+// A17.
 #[tokio::test]
 async fn c2_a_repository_whose_parts_are_elsewhere_is_judged() {
     if !bench::has_namespaces("c2_a_repository_whose_parts_are_elsewhere_is_judged") {
@@ -304,6 +307,7 @@ async fn c2_a_repository_whose_parts_are_elsewhere_is_judged() {
     assert!(text.contains("made 0") && bench.workdir().join("bare.git/worktrees/tree/commondir").exists(), "{text}");
 }
 
+// A17.
 #[tokio::test]
 async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
     let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

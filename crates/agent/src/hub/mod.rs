@@ -375,7 +375,7 @@ impl Hub {
         }
         self.recover_session(key).await?;
         let (tell, told) = oneshot::channel();
-        self.0.send(&mut self.0.lock(), key, Job::Change(chore(tell)));
+        self.0.send(&mut self.0.lock(), key, Job::Change(Box::new(chore(tell))));
         // Silence means that the lane went away before it looked at the job.
         told.await.unwrap_or(Err(ChangeError::Stopping))
     }

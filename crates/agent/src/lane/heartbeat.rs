@@ -52,7 +52,31 @@ impl Lane {
             RunEvent::ToolEnded { result, .. } => LASTING.contains(&result.tool_name.as_str()) && !result.is_error,
             // A compaction names lines that it keeps; they may be among these.
             RunEvent::Compacted { .. } => true,
-            _ => false,
+            RunEvent::Started { .. }
+            | RunEvent::Waited(_)
+            | RunEvent::Placed(_)
+            | RunEvent::Busy(_)
+            | RunEvent::Summarized(_)
+            | RunEvent::Input(_)
+            | RunEvent::Absorbed { .. }
+            | RunEvent::Asking(_)
+            | RunEvent::Heard
+            | RunEvent::Discarded { .. }
+            | RunEvent::Text { .. }
+            | RunEvent::Thinking { .. }
+            | RunEvent::Answering { .. }
+            | RunEvent::Rewound { .. }
+            | RunEvent::Retrying { .. }
+            | RunEvent::Switched { .. }
+            | RunEvent::Assistant { .. }
+            | RunEvent::ToolStarted { .. }
+            | RunEvent::ToolProgress { .. }
+            | RunEvent::Hooked(_)
+            | RunEvent::Withheld(_)
+            | RunEvent::Compacting
+            | RunEvent::NotCompacted { .. }
+            | RunEvent::Block(_)
+            | RunEvent::Ended(_) => false,
         });
         match answer.kind {
             HeartbeatKind::Empty | HeartbeatKind::Ok | HeartbeatKind::Duplicate => {}

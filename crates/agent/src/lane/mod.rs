@@ -79,7 +79,7 @@ pub(crate) enum Job {
     /// A run, or all of them, shall stop.
     Abort { run: Option<RunId>, reason: AbortReason, tell: oneshot::Sender<Vec<RunId>> },
     /// Somebody changes the session from outside.
-    Change(Chore),
+    Change(Box<Chore>),
     /// The run at work asks for a message that came for it.
     Offer(oneshot::Sender<Handed>),
 }
@@ -327,7 +327,7 @@ impl Lane {
                 // Whoever asked may have gone, and that is fine.
                 tell.send(stopped).ok();
             }
-            Job::Change(chore) => self.change(chore, active).await,
+            Job::Change(chore) => self.change(*chore, active).await,
             Job::Offer(tell) => self.offer(tell, active).await,
         }
     }

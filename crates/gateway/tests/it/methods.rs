@@ -68,7 +68,7 @@ async fn health_and_status_say_how_things_are() {
             "agents": [{
                 "agentId": "main", "isDefault": true, "sessions": sessions,
                 "heartbeat": {
-                    "enabled": true, "every": "30m", "everyMs": 1_800_000, "prompt": "", "target": "none", "ackMaxChars": 300,
+                    "enabled": true, "every": "30m", "everyMs": 1_800_000, "prompt": "", "target": "last", "ackMaxChars": 300,
                 },
             }],
         })

@@ -258,12 +258,13 @@ fn waiting(channel: &str, request: &Request) -> Value {
 }
 
 async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
-    let PairingApproveParams { channel, code, notify, guest } = asked.params()?;
+    let PairingApproveParams { channel, account_id, code, notify, guest } = asked.params()?;
     if code.trim().is_empty() {
         return Err(ErrorShape::invalid("invalid channels.pairing.approve params: must have required property 'code'"));
     }
     let request = code.trim().to_ascii_uppercase();
     let channel = channel.trim().to_lowercase();
+    check_account(house.channels.book(), (&channel, account_id.as_deref()), &code)?;
     let (channels, paths, live, named) = (house.channels.clone(), house.paths, house.live, channel.clone());
     let approving = tokio::task::spawn_blocking(move || {
         let now = Ambient::system().now_ms();
@@ -299,9 +300,24 @@ async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorS
     }))
 }
 
+/// Refuses a request that belongs to another account than the one that is named.
+fn check_account(book: &Book, (channel, named): (&str, Option<&str>), code: &str) -> Result<(), ErrorShape> {
+    let Some(named) = named else { return Ok(()) };
+    let pending = book.pending(channel, Ambient::system().now_ms()).map_err(refusal)?;
+    let request = pending.iter().find(|request| request.code.eq_ignore_ascii_case(code.trim()));
+    match request.map(Request::account) {
+        Some(account) if account != named => {
+            Err(ErrorShape::invalid(format!("request {code} is of account {account}, not of account {named}")))
+        }
+        // What is not pending is refused by its code.
+        Some(_) | None => Ok(()),
+    }
+}
+
 async fn pairing_dismiss(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
-    let PairingDismissParams { channel, request_id } = asked.params()?;
+    let PairingDismissParams { channel, account_id, request_id } = asked.params()?;
     let channel = channel.trim().to_lowercase();
+    check_account(house.channels.book(), (&channel, account_id.as_deref()), &request_id)?;
     let dismissing = tokio::task::spawn_blocking(move || {
         house.channels.book().dismiss(&channel, &request_id, Ambient::system().now_ms())
     });

@@ -24,11 +24,14 @@ fn a_gateway_needs_no_setup_and_says_how_to_use_it() {
 }
 
 #[test]
-fn a_turn_goes_through_the_gateway_and_works_in_its_workspace() {
+fn a_turn_goes_through_the_gateway_and_works_where_it_was_asked() {
     let home = Home::new();
     let gateway = home.gateway();
-    fs::write(home.work().join("not-here.txt"), "").unwrap();
+    fs::write(home.work().join("elsewhere.txt"), "").unwrap();
     fs::write(home.state().join("workspace/in-the-workspace.txt"), "").unwrap();
+    let mut elsewhere = gateway.command(&["agent", "-m", "What files are here?"]);
+    let listed = elsewhere.current_dir(home.work()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "elsewhere.txt\n");
     let said = gateway.run(&["agent", "-m", "What files are here?"]);
     let files = "AGENTS.md\nBOOTSTRAP.md\nHEARTBEAT.md\nIDENTITY.md\nSOUL.md\nTOOLS.md\nUSER.md\nin-the-workspace.txt";
     assert_eq!((said.code, said.stdout), (Some(0), format!("{files}\n")), "{}", said.stderr);

@@ -197,9 +197,15 @@ pub(crate) struct Gateway<'a> {
 
 impl Gateway<'_> {
     /// A command whose environment names this gateway.
+    /// A command of a client. A turn works where its command is started; here that is the agent's workspace, if it is where
+    /// it is by default.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.home.command(args);
         command.env("HOMARD_GATEWAY_PORT", self.port.to_string());
+        let workspace = self.home.state().join("workspace");
+        if args.first() == Some(&"agent") && workspace.is_dir() {
+            command.current_dir(workspace);
+        }
         command
     }
 

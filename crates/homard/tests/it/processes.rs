@@ -142,7 +142,8 @@ async fn a_client_whose_gateway_dies_reconnects_and_prints_the_answer() {
         gateway.end();
         let _second = home.gateway();
         let output = turn.output();
-        let place = format!("was in {}", home.state().join("workspace").display());
+        // It goes on where it was asked.
+        let place = format!("was in {}", home.work().canonicalize().unwrap().display());
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.stdout.contains(&place), "{output:?}");
         assert!(output.stderr.contains("reconnecting for up to 60 s"), "{output:?}");

@@ -59,10 +59,13 @@ params!(PairingListParams, "channels.pairing.list", &[], |_| (json!({"channel": 
 
 /// What `channels.pairing.approve` takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PairingApproveParams {
     /// The platform.
     pub channel: String,
+    /// The account that the request must belong to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account_id: Option<String>,
     /// What the person was told. Pages of OpenClaw call it `requestId`.
     #[serde(alias = "requestId")]
     pub code: String,
@@ -73,7 +76,9 @@ pub struct PairingApproveParams {
 }
 
 params!(PairingApproveParams, "channels.pairing.approve", &["channel"], |_| (
-    json!({"channel": text(), "code": text(), "requestId": text(), "notify": flag(), "guest": flag()}),
+    json!({
+        "channel": text(), "accountId": text(), "code": text(), "requestId": text(), "notify": flag(), "guest": flag(),
+    }),
     Others::Refused
 ));
 
@@ -83,12 +88,15 @@ params!(PairingApproveParams, "channels.pairing.approve", &["channel"], |_| (
 pub struct PairingDismissParams {
     /// The platform.
     pub channel: String,
+    /// The account that the request must belong to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account_id: Option<String>,
     /// What the person was told.
     pub request_id: String,
 }
 
 params!(PairingDismissParams, "channels.pairing.dismiss", &["channel", "requestId"], |_| (
-    json!({"channel": text(), "requestId": text()}),
+    json!({"channel": text(), "accountId": text(), "requestId": text()}),
     Others::Refused
 ));
 

@@ -64,6 +64,8 @@ async fn who_is_dismissed_is_not_in_and_may_ask_again() {
     let call = |params: serde_json::Value| {
         gateway.run(&["gateway", "call", "channels.pairing.dismiss", "--params", &params.to_string()])
     };
+    let refused = call(json!({"channel": "telegram", "accountId": "other", "requestId": code}));
+    assert!(refused.stderr.contains("is of account default, not of account other"), "{refused:?}");
     let params = json!({"channel": "telegram", "accountId": "default", "requestId": code});
     assert_eq!(ok(call(params.clone())).json(), json!({"requestId": code, "senderId": "7"}));
     let again = call(params);

@@ -143,7 +143,7 @@ mod tests {
         let start = RunEvent::Started { session: SessionId::parse("s").unwrap() };
         let asked = Asked { provider: "p".to_owned(), model: "m".to_owned(), ..Asked::default() };
         let asking = RunEvent::Asking(Arc::new(asked));
-        assert_eq!(told(&[start.clone()]), ("preparing the next request".to_owned(), 1));
+        assert_eq!(told(std::slice::from_ref(&start)), ("preparing the next request".to_owned(), 1));
         assert_eq!(told(&[start.clone(), asking.clone(), RunEvent::Heard]), ("waiting for p/m".to_owned(), 2));
         let two = [start, asking, started("a", "exec"), started("b", "read")];
         assert_eq!(told(&two), ("running exec, read".to_owned(), 3));

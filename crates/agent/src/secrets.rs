@@ -38,7 +38,7 @@ struct Patterns {
 }
 
 impl Secrets {
-    /// These values, as they are and as [`spellings`] has them. Case and [`IGNORED`] characters make no difference.
+    /// These values, as they are and as `spellings` has them. Case and `IGNORED` characters make no difference.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let values = values.into_iter().filter(|value| value.len() >= SHORTEST);
         let patterns: BTreeSet<String> = values.flat_map(|value| spellings(&value)).collect();

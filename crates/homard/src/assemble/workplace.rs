@@ -114,7 +114,7 @@ mod tests {
         for (path, why) in [
             (project.join("none"), "cannot be opened"),
             (project.join("file"), "is not a directory"),
-            (state.clone(), "belongs to Homard's state directory"),
+            (state, "belongs to Homard's state directory"),
             (folder.path().to_owned(), "contains Homard's state directory"),
         ] {
             let refused = judged(&path).unwrap_err();

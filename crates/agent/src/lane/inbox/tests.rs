@@ -499,7 +499,7 @@ fn a_place_is_that_of_the_moment() {
     let (f, c) = (note("f", Settings { cap: 1, ..by(Mode::Followup) }), note("c", by(Mode::Collect)));
     let places = |inbox: &Inbox<Note>| inbox.places().map(|(note, placed)| (note.text.clone(), placed)).collect();
     let told = |told: &[(&str, Placed)]| told.iter().map(|(text, placed)| ((*text).to_owned(), *placed)).collect();
-    let (mut inbox, _) = busy([a.clone(), plain("own"), b.clone(), c.clone()]);
+    let (mut inbox, _) = busy([a, plain("own"), b, c]);
     let now: Vec<_> = places(&inbox);
     let expected: Vec<_> = told(&[
         ("a", Placed::Steered),

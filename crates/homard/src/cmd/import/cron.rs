@@ -167,7 +167,7 @@ fn history(plan: &mut Plan, id: &str, (there, here): (&Path, &Path)) {
 mod tests {
     use super::*;
 
-    fn job(more: Value) -> Value {
+    fn job(more: &Value) -> Value {
         let mut job = json!({
             "id": "j1", "name": "Daily", "enabled": true, "schedule": {"kind": "cron", "expr": "0 7 * * *"},
             "sessionTarget": "isolated", "payload": {"kind": "agentTurn", "message": "look"},
@@ -182,7 +182,7 @@ mod tests {
         let config = Config::parse("{agents: {list: [{id: 'main'}]}}").unwrap();
         let taken = |more: Value| {
             let mut plan = Plan::default();
-            let (_, job) = imported(&mut plan, job(more), &config).unwrap();
+            let (_, job) = imported(&mut plan, job(&more), &config).unwrap();
             (job["enabled"].as_bool().unwrap(), plan.warnings)
         };
         assert_eq!(taken(json!({"delivery": {"mode": "announce", "channel": "telegram"}})), (true, Vec::new()));
@@ -197,19 +197,19 @@ mod tests {
         }
         let mut plan = Plan::default();
         for broken in [json!({"id": "../x"}), json!({"id": ""}), json!({"schedule": 5})] {
-            assert_eq!(imported(&mut plan, job(broken), &config).unwrap_err().0, "Daily");
+            assert_eq!(imported(&mut plan, job(&broken), &config).unwrap_err().0, "Daily");
         }
     }
 
     #[test]
     fn a_job_that_is_here_stays_and_its_state_with_it() {
         let wishes = |replaces| Wishes { replaces, writes_defaults: false };
-        let mut jobs = vec![job(json!({"state": {"lastRunAtMs": 9}}))];
-        assert_eq!(add(&mut jobs, "j1", job(json!({})), wishes(false)), Fate::Same);
-        assert_eq!(add(&mut jobs, "j1", job(json!({"name": "Other"})), wishes(false)), Fate::Kept);
+        let mut jobs = vec![job(&json!({"state": {"lastRunAtMs": 9}}))];
+        assert_eq!(add(&mut jobs, "j1", job(&json!({})), wishes(false)), Fate::Same);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(false)), Fate::Kept);
         assert_eq!(jobs[0]["name"], "Daily");
-        assert_eq!(add(&mut jobs, "j1", job(json!({"name": "Other"})), wishes(true)), Fate::Updated);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(true)), Fate::Updated);
         assert_eq!((&jobs[0]["name"], &jobs[0]["state"]), (&json!("Other"), &json!({"lastRunAtMs": 9})));
-        assert_eq!(add(&mut jobs, "j2", job(json!({"id": "j2"})), wishes(false)), Fate::New);
+        assert_eq!(add(&mut jobs, "j2", job(&json!({"id": "j2"})), wishes(false)), Fate::New);
     }
 }

@@ -73,7 +73,7 @@ fn folder(plan: &mut Plan, from: &Path, to: &Path, wishes: Wishes) {
         let here = to.join(&name);
         let fate = match fate(&path, &here, &files) {
             Fate::Kept if wishes.replaces => Fate::Updated,
-            fate => fate,
+            fate @ (Fate::New | Fate::Updated | Fate::Same | Fate::Kept | Fate::Broken) => fate,
         };
         plan.counts.skills.push(fate);
         match fate {

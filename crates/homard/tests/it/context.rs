@@ -149,8 +149,8 @@ async fn a_message_that_does_not_fit_is_told_everywhere_and_strict_refuses_it() 
     let (home, provider) = on_loopback(json!({"id": "m", "contextWindow": 40_000})).await;
     let file = home.work().join("book.txt");
     fs::write(&file, "ab, cd. ".repeat(100_000)).unwrap();
-    let turn =
-        |key, flags: &[&'static str]| [&["agent", "--message-file", "book.txt", "--session-key", key], flags].concat();
+    let book = file.to_str().unwrap();
+    let turn = |key, flags: &[&'static str]| [&["agent", "--message-file", book, "--session-key", key], flags].concat();
     let warned = |said: &Said| {
         let told = "the message does not fit into the context window: of about ";
         assert!(said.stderr.contains(told) && said.stderr.contains("--strict refuses it instead"), "{}", said.stderr);

@@ -348,6 +348,7 @@ mod tests {
         assert!(!format!("{secrets:?}").contains("canary"));
     }
 
+    // R71.
     #[test]
     fn h1_a_secret_is_masked_in_the_encodings_that_models_know() {
         let secrets = Secrets::new([KEY.to_owned()]);

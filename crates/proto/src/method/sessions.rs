@@ -78,7 +78,7 @@ pub struct ListParams {
     /// Only those that a person wrote to (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_last_interaction: Option<bool>,
-    /// `updatedAt` or `lastInteractionAt` (protocol 4).
+    /// `updatedAt`, `activity` (which is the same here) or `lastInteractionAt` (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_by: Option<String>,
 }
@@ -92,7 +92,7 @@ params!(ListParams, "sessions.list", &[], |generation| {
     let mut more = vec![("offset", count(0)), ("archived", json!({"anyOf": [{"type": "boolean"}, {"const": "all"}]}))];
     let flags = ["requireLastInteraction", "configuredAgentsOnly", "excludeSubagents", "hasBoard"];
     more.extend(flags.map(|name| (name, flag())));
-    more.push(("sortBy", json!({"enum": ["updatedAt", "lastInteractionAt"]})));
+    more.push(("sortBy", json!({"enum": ["updatedAt", "activity", "lastInteractionAt"]})));
     newer(generation, properties, &more)
 }, refused: &[
     ("boardFace", "sessions have no boards"),

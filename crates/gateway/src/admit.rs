@@ -66,7 +66,7 @@ pub(crate) struct Knock {
     pub(crate) caller: Caller,
     /// Where it is: the peer, or whom a trusted proxy names.
     pub(crate) address: IpAddr,
-    /// Whether it is on this machine, with nobody in between.
+    /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
     /// Whether a proxy asks for it.
     pub(crate) is_proxied: bool,

@@ -37,7 +37,7 @@ pub(crate) struct Client {
     pub(crate) scopes: Scopes,
     /// Whether it knows the secret; otherwise it has a token of its device.
     has_secret: bool,
-    /// Whether it is on this machine, with nobody in between.
+    /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
     /// Whether it wants to be told of tools.
     pub(crate) tool_events: bool,

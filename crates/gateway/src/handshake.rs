@@ -34,7 +34,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) address: IpAddr,
     /// What kind of program it is, as its headers say.
     pub(crate) caller: Caller,
-    /// Whether it is on this machine, with nobody in between.
+    /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
     /// Signatures that count no more.
     pub(crate) used: &'a UsedSignatures,
@@ -47,7 +47,7 @@ pub(crate) struct Session {
     pub(crate) params: ConnectParams,
     /// Whether it knows the secret; otherwise it has a token of its device.
     pub(crate) has_secret: bool,
-    /// Whether it is on this machine, with nobody in between.
+    /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
     /// The protocol that was agreed on.
     pub(crate) generation: Generation,

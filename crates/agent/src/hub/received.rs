@@ -129,7 +129,7 @@ impl Hub {
 }
 
 impl Shared {
-    /// Tells listeners of a command that was given, whichever way it came. Nobody waits for them.
+    /// Fires the command hooks for a command, from any entry path. Does not wait for them.
     pub(crate) fn tell_command(self: &Arc<Self>, inbound: &Inbound, record: Option<&Record>) {
         let rules = self.setup.rules();
         let Some(command) = inbound.command.as_ref() else { return };

@@ -97,7 +97,7 @@ pub struct Inbound {
     pub expected_session: Option<SessionId>,
     /// Messages that its session begins with, if it is new: a conversation that the sender tells of.
     pub history: Vec<Message>,
-    /// Whether its session is deleted when its run ends: nobody could come back to it.
+    /// True if the session is deleted when the run ends, because no later request can name it.
     pub is_ephemeral: bool,
 }
 

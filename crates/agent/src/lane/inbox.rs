@@ -276,7 +276,7 @@ impl<L: Letter> Inbox<L> {
         }
         (self.settings, self.newest_at) = (settings, now);
         if is_steered {
-            // Whoever steers again means what they said before as well.
+            // A later steer also offers the earlier waiting messages of the same sender to the run.
             let earlier = self.items.iter_mut().filter(|item| item.can_steer() && is_alike(&item.letter, &letter));
             earlier.for_each(|item| item.standing = Standing::Offered);
         }

@@ -12,7 +12,7 @@ use crate::{
 
 const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
 
-/// Methods that accept parameters that nobody knows: they change nothing, and clients ask for views that differ from version
+/// Methods that accept unknown parameters: they change nothing, and clients ask for views that differ from version
 /// to version. `exec.approval.request` shows them; `wake` is as open in OpenClaw.
 const OPEN: [&str; 56] = [
     "approval.history",

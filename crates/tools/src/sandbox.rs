@@ -13,6 +13,7 @@ mod explain;
 mod filter;
 mod layers;
 mod limits;
+mod originals;
 mod policy;
 mod record;
 mod relative_sockets;
@@ -35,7 +36,11 @@ use std::{
 use rustix::io::{FdFlags, fcntl_setfd};
 use tokio::process::Command;
 
-use self::{enter::Confinement, filter::Sockets, watch::Watch};
+use self::{
+    enter::Confinement,
+    filter::Sockets,
+    watch::{Protection, Watch},
+};
 pub use self::{
     enter::{ENTER, EnterError, enter},
     explain::explain,
@@ -159,7 +164,7 @@ pub(crate) fn in_namespace(
     (words, place): (&[&OsStr], &Place<'_>),
     (policy, watches): (&SandboxPolicy, &Watches),
 ) -> io::Result<Confined> {
-    let (layers, watch) = watches.begin(policy, place.workspace)?;
+    let (layers, watch) = watches.begin(policy, place.workspace, Protection::Mounts)?;
     let layers = &layers;
     let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
     let filter = filter::in_memory(sockets)?;
@@ -192,7 +197,7 @@ pub(crate) fn by_itself(
     (words, place): (&[&OsStr], &Place<'_>),
     (policy, watches): (&SandboxPolicy, &Watches),
 ) -> io::Result<Confined> {
-    let (layers, watch) = watches.begin(policy, place.workspace)?;
+    let (layers, watch) = watches.begin(policy, place.workspace, Protection::Copies)?;
     let temporary = temporary()?;
     let confinement = Confinement::alone(&layers, &policy.limits, &temporary, place.has_terminal).spelled();
     let usage = Usage::new(policy.limits, place.workspace);

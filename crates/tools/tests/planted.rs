@@ -80,8 +80,9 @@ async fn m4_what_a_running_command_makes_is_not_loaded() {
             for name in ["skills/evil/SKILL.md", "projects/x/AGENTS.md", "BOOT.md", "memory/a.md"] {
                 assert_eq!(reader.rule(&bench.workdir().join(name)), LoadRule::Nothing, "{way} {name}");
             }
-            for name in ["projects/old/AGENTS.md", "src/a.md"] {
-                assert_eq!(reader.rule(&bench.workdir().join(name)), LoadRule::File, "{way} {name}");
+            let unchanged = if way == "tier A" { LoadRule::File } else { LoadRule::Text("mine".to_owned()) };
+            for (name, rule) in [("projects/old/AGENTS.md", unchanged), ("src/a.md", LoadRule::File)] {
+                assert_eq!(reader.rule(&bench.workdir().join(name)), rule, "{way} {name}");
             }
             assert_eq!(reader.file(bench.workdir(), "HEARTBEAT.md", 100), Ok(None), "{way}");
         })
@@ -124,10 +125,8 @@ async fn m4_a_link_that_a_running_command_replaced_is_not_followed() {
             assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("mine"), "{way}");
         })
         .await;
-        if way == "tier A" {
-            bench.call("exec", json!({"command": "echo evil > docs/rules.md"})).await;
-            assert_eq!(fs::read_to_string(bench.workdir().join("docs/rules.md")).unwrap(), "mine");
-        }
+        bench.call("exec", json!({"command": "echo evil > docs/rules.md"})).await;
+        assert_eq!(fs::read_to_string(bench.workdir().join("docs/rules.md")).unwrap(), "mine", "{way}");
     }
 }
 
@@ -159,11 +158,9 @@ async fn m4_files_that_steer_agents_are_protected_at_any_depth() {
         for left in ["b/plain.md", "node_modules/y/AGENTS.md", "moved/AGENTS.md", "moved/.vscode/tasks.json"] {
             assert!(there(left), "{way} {left}: {text}");
         }
-        if way == "tier A" {
-            bench.call("exec", json!({"command": "echo evil > moved/AGENTS.md; echo evil > moved/.vscode/x"})).await;
-            assert_eq!(fs::read_to_string(bench.workdir().join("moved/AGENTS.md")).unwrap(), "mine", "{way}");
-            assert!(!there("moved/.vscode/x"), "{way}");
-        }
+        bench.call("exec", json!({"command": "echo evil > moved/AGENTS.md; echo evil > moved/.vscode/x"})).await;
+        assert_eq!(fs::read_to_string(bench.workdir().join("moved/AGENTS.md")).unwrap(), "mine", "{way}");
+        assert!(!there("moved/.vscode/x"), "{way}");
     }
 }
 
@@ -228,6 +225,114 @@ async fn c2_a_command_that_plants_again_is_ended() {
         assert!(text.contains("again after the sandbox had taken it aside"), "{way}: {text}");
         let config = fs::read_to_string(bench.workdir().join("sub/.git/config")).unwrap_or_default();
         assert!(!config.contains("fsmonitor"), "{way}: {text}");
+    }
+}
+
+/// Creates a repository, as its owner would.
+fn repository(bench: &Bench) {
+    let init =
+        std::process::Command::new("git").args(["init", "-q", "-b", "main"]).current_dir(bench.workdir()).status();
+    assert!(init.unwrap().success());
+}
+
+// A17.
+#[tokio::test]
+async fn c2_what_a_running_command_changes_is_put_back_while_it_runs() {
+    for (way, bench, background) in benches() {
+        repository(&bench);
+        let work = bench.workdir();
+        put(&work.join("AGENTS.md"), "mine");
+        put(&work.join("skills/knit/SKILL.md"), "mine");
+        symlink("/usr/share", work.join("skills/shared")).unwrap();
+        put(&work.join(".git/hooks/pre-push"), "mine");
+        let config = fs::read_to_string(work.join(".git/config")).unwrap();
+        let reader = Reader::with_gate(background.load_gate());
+        let change = "git config core.fsmonitor ./evil; echo evil > .git/hooks/pre-commit; rm .git/hooks/pre-push; echo evil >> AGENTS.md; \
+                      echo evil > skills/knit/SKILL.md; echo evil > skills/knit/more.md; ln -sfn /tmp skills/shared";
+        during(&bench, change, async || {
+            assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("mine"), "{way}");
+            let read = |name: &str| fs::read_to_string(work.join(name)).ok();
+            for name in ["AGENTS.md", "skills/knit/SKILL.md", ".git/hooks/pre-push"] {
+                until(&format!("{way} {name}"), || read(name).as_deref() == Some("mine")).await;
+            }
+            until(&format!("{way} config"), || read(".git/config").as_ref() == Some(&config)).await;
+            for name in [".git/hooks/pre-commit", "skills/knit/more.md"] {
+                until(&format!("{way} {name}"), || read(name).is_none()).await;
+            }
+            until(way, || fs::read_link(work.join("skills/shared")).is_ok_and(|to| to == Path::new("/usr/share")))
+                .await;
+            let running = bench.call("process", json!({"action": "list"})).await;
+            assert!(said(&running).0.contains("running"), "{way}: {running:?}");
+        })
+        .await;
+    }
+}
+
+// A17.
+#[tokio::test]
+async fn c2_a_command_that_changes_settings_again_is_ended() {
+    for (way, bench, _) in benches().into_iter().filter(|(way, ..)| *way == "tier B") {
+        repository(&bench);
+        let change = "while true; do git config core.fsmonitor ./evil; done 2> /dev/null";
+        let result = bench.call("exec", json!({"command": change, "yieldMs": 30_000, "timeout": 60})).await;
+        let text = said(&result).0;
+        assert!(text.contains("again after the sandbox had taken it aside"), "{way}: {text}");
+        let config = fs::read_to_string(bench.workdir().join(".git/config")).unwrap();
+        assert!(!config.contains("fsmonitor"), "{way}: {config}");
+    }
+}
+
+// A17.
+#[tokio::test]
+async fn c2_settings_that_name_no_program_are_put_back_at_the_end() {
+    for (way, bench, _) in benches() {
+        repository(&bench);
+        let before = fs::read_to_string(bench.workdir().join(".git/config")).unwrap();
+        let change = "for i in 1 2 3 4 5; do git config user.name name$i; sleep 0.2; done; git config user.name; true";
+        let result = bench.call("exec", json!({"command": change, "yieldMs": 30_000, "timeout": 60})).await;
+        let text = said(&result).0;
+        assert_eq!(fs::read_to_string(bench.workdir().join(".git/config")).unwrap(), before, "{way}: {text}");
+        if way == "tier B" {
+            assert!(text.starts_with("name5") && text.contains("put back"), "{text}");
+        }
+    }
+}
+
+// A17.
+#[tokio::test]
+async fn c2_another_repository_in_the_place_of_the_first_brings_no_settings() {
+    let evil = "git init -q other && git -C other config core.fsmonitor ./evil && mv .git first";
+    for replace in ["mv other/.git .git", "ln -s other/.git .git", "echo 'gitdir: other/.git' > .git"] {
+        for (way, bench, _) in benches() {
+            repository(&bench);
+            let command = format!("{evil} && {replace}");
+            let result = bench.call("exec", json!({"command": command})).await;
+            let mut git = std::process::Command::new("git");
+            let found = git.args(["config", "core.fsmonitor"]).current_dir(bench.workdir()).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{way} {replace}: {}", said(&result).0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn c2_what_a_tool_wrote_into_protected_directories_meanwhile_stays() {
+    for (way, bench, _) in benches() {
+        put(&bench.workdir().join("skills/knit/SKILL.md"), "old");
+        put(&bench.workdir().join("AGENTS.md"), "old");
+        put(&bench.workdir().join("SOUL.md"), "old");
+        during(&bench, "echo evil >> AGENTS.md", async || {
+            for name in ["skills/knit/SKILL.md", "skills/sew/SKILL.md", "AGENTS.md"] {
+                let wrote = bench.call("write", json!({"path": name, "content": "new"})).await;
+                assert!(!wrote.is_error, "{way}: {wrote:?}");
+            }
+            let patch = "*** Begin Patch\n*** Delete File: SOUL.md\n*** End Patch";
+            assert!(!bench.call("apply_patch", json!({"input": patch})).await.is_error, "{way}");
+        })
+        .await;
+        for name in ["skills/knit/SKILL.md", "skills/sew/SKILL.md", "AGENTS.md"] {
+            assert_eq!(fs::read_to_string(bench.workdir().join(name)).ok().as_deref(), Some("new"), "{way} {name}");
+        }
+        assert!(!bench.workdir().join("SOUL.md").exists(), "{way}");
     }
 }
 

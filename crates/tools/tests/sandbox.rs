@@ -209,7 +209,7 @@ const STEERING: [&str; 13] = [
 // R53, A17: what is there is not changed while the command runs, and what it makes is gone when it is over.
 #[tokio::test]
 async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
-    for way in ways(&[Way::Namespace, Way::NamespaceWithoutHelper]) {
+    for way in all_ways() {
         for is_there in [true, false] {
             for path in STEERING {
                 let bench = home(way, |_| {});
@@ -226,7 +226,9 @@ async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
                 let look = "grep -rq evil PATH && echo seen".replace("PATH", path);
                 let (text, _) = run(&bench, &format!("{}\n{look}", tricks.join("\n"))).await;
                 assert_eq!(steering(root), before, "{way:?} {path} {is_there}: {text}");
-                assert!(!is_there || !text.contains("seen"), "{way:?} {path}: {text}");
+                // Without mounts, what the command changed is put back some moments later.
+                let is_seen = text.contains("seen") && is_there && way != Way::Landlock;
+                assert!(!is_seen, "{way:?} {path}: {text}");
             }
         }
     }

@@ -18,6 +18,9 @@ use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, openat};
 /// How an owner can use a directory.
 const USABLE: u32 = 0o700;
 
+/// The mode of a file that a file tool wrote.
+pub(super) const FILE_MODE: u32 = 0o644;
+
 /// What something is called, in its workspace, that is on its way to another disk. It stays if it does not get there.
 const PARKED: &str = ".homard-aside-";
 
@@ -99,12 +102,18 @@ impl Spot {
         Ok((bytes.len() <= most).then_some(bytes))
     }
 
-    /// Puts a file there.
-    pub(super) fn write(&self, text: &str) -> io::Result<()> {
+    /// Creates a file there.
+    pub(super) fn write(&self, content: &[u8], mode: u32) -> io::Result<()> {
         insist(&self.folder, || {
             let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
-            io::Write::write_all(&mut file, text.as_bytes())
+            io::Write::write_all(&mut file, content)?;
+            file.set_permissions(Permissions::from_mode(mode))
         })
+    }
+
+    /// Creates a directory there.
+    pub(super) fn create_dir(&self, mode: u32) -> io::Result<()> {
+        insist(&self.folder, || DirBuilder::new().mode(mode).create(&self.path))
     }
 
     /// Gives it another name, which steers nobody.

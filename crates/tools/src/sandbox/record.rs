@@ -15,14 +15,18 @@ use homard_workspace::LoadRule;
 use crate::{home_view::is_private, protected::is_protected_below};
 
 use super::{
-    aside::{Aside, Spot},
+    aside::{Aside, FILE_MODE, Spot},
     layers::{Layer, Layers},
+    originals::Originals,
     repository,
     sweep::Swept,
 };
 
 /// Longer files are not compared.
 const COMPARED: u64 = 1 << 20;
+
+/// The git directory of the repository at the top.
+pub(super) const GIT: &str = ".git";
 
 /// Names below a workspace, and what each was: a link to somewhere, or nothing.
 pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
@@ -41,6 +45,9 @@ pub(super) struct Record {
     /// What a mount protects. It does so no longer when the file is replaced from outside.
     #[serde(default)]
     held: BTreeMap<PathBuf, Identity>,
+    /// The same files, where nothing keeps the command from changing them: they are put back.
+    #[serde(default)]
+    pub(super) originals: Originals,
     #[serde(default)]
     pub(super) own: Own,
     /// Git directories below the top of the workspace that were there before; `None` if
@@ -88,6 +95,7 @@ impl Record {
             workspace,
             names,
             held,
+            originals: Originals::default(),
             own,
             repositories,
             protected,
@@ -96,6 +104,11 @@ impl Record {
             file: None,
             swept: Swept::default(),
         }
+    }
+
+    /// Copies what is protected, for a command that could change it. What is `known` is not read again. Blocks.
+    pub(super) fn copy_originals(&mut self, known: &Originals) {
+        self.originals = Originals::read(&self.workspace, self.held.keys().map(PathBuf::as_path), known);
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -118,6 +131,7 @@ impl Record {
     pub(super) fn concerns(&self, path: &Path) -> bool {
         self.held.contains_key(path)
             || path.ancestors().any(|above| self.names.contains_key(above))
+            || self.originals.covers(path)
             || path.iter().any(is_protected_below)
     }
 
@@ -150,7 +164,9 @@ impl Record {
         if let Err(error) = self.look_at_home(&mut aside, &mut notes) {
             notes.push(self.lament(Path::new("."), &error));
         }
-        for (name, was) in &self.held {
+        let mut changed = Vec::new();
+        notes.extend(self.put_back(|_| true, &mut aside, &mut changed));
+        for (name, was) in self.held.iter().filter(|(name, _)| !self.originals.covers(name)) {
             match self.compare(name, was, &mut aside) {
                 Ok(doubt) => doubts.extend(doubt),
                 Err(error) => notes.push(self.lament(name, &error)),
@@ -159,8 +175,32 @@ impl Record {
         let is_done = notes.is_empty();
         notes.extend(self.swept.notes.iter().cloned());
         notes.extend(aside.note());
+        notes.extend(put_back_note(&changed));
         notes.extend(doubts);
         (notes, is_done)
+    }
+
+    /// Makes protected files that were copied what they were, those that are `wanted`. Adds what had changed, and returns a
+    /// sentence for each that cannot be put back.
+    pub(super) fn put_back(
+        &self,
+        wanted: impl Fn(&Path) -> bool,
+        aside: &mut Aside<'_>,
+        changed: &mut Vec<PathBuf>,
+    ) -> Vec<String> {
+        let mut failed = Vec::new();
+        let git = Path::new(GIT);
+        // Another repository could be linked in the place of the one that was there.
+        let had_repository = self.originals.roots().any(|name| name.parent() == Some(git));
+        let is_directory = |name: &Path| self.workspace.join(name).symlink_metadata().is_ok_and(|found| found.is_dir());
+        if had_repository && !is_directory(git) {
+            failed.extend(aside.take(&self.workspace, git).err().map(|error| self.lament(git, &error)));
+        }
+        for name in self.originals.roots().filter(|name| wanted(name)) {
+            let result = self.originals.put_back(&self.workspace, &self.own, name, (&mut *aside, &mut *changed));
+            failed.extend(result.err().map(|error| self.lament(name, &error)));
+        }
+        failed
     }
 
     /// Takes aside what git would run of repositories that were not there before, at any depth.
@@ -235,6 +275,12 @@ impl Record {
         let Some(found) = spot.look()? else { return Ok(false) };
         let namesakes = self.held.iter().filter(|(held, _)| held.file_name() == name.file_name());
         for (held, was) in namesakes {
+            if let Some(is_copy) = self.originals.is_copy(held, spot.path()) {
+                if is_copy? {
+                    return Ok(true);
+                }
+                continue;
+            }
             if identity(&found) == *was {
                 return Ok(true);
             }
@@ -272,6 +318,8 @@ impl Record {
             }
             (_, Some(Some(text))) => LoadRule::Text(text.clone()),
             (Some((_, None)), _) => LoadRule::Nothing,
+            (None, Some(None)) if self.originals.covers(path) => LoadRule::Nothing,
+            (None, _) if self.originals.covers(path) => self.originals.rule(&self.workspace, path),
             (None, _) if is_new_below() => LoadRule::Nothing,
             (None, _) => LoadRule::File,
         }
@@ -307,7 +355,7 @@ impl Record {
     /// What was missing is missing again, but for what is our own; a link is what it was.
     fn restore(&self, name: &Path, was: Option<&Path>, aside: &mut Aside<'_>) -> io::Result<()> {
         let Some(target) = was else {
-            if name != Path::new(".git") {
+            if name != Path::new(GIT) {
                 return self.take(name, aside);
             }
             let unwanted = repository::unwanted(&self.workspace, name)?;
@@ -351,7 +399,7 @@ impl Record {
             Some(Some(text)) if spot.holds(&found, text)? => Ok(()),
             Some(Some(text)) => {
                 aside.take(&self.workspace, name)?;
-                spot.write(text)
+                spot.write(text.as_bytes(), FILE_MODE)
             }
             Some(None) | None if found.is_dir() => {
                 let names: Vec<_> = spot.names()?.into_iter().map(|below| name.join(below)).collect();
@@ -360,6 +408,18 @@ impl Record {
             Some(None) | None => aside.take(&self.workspace, name),
         }
     }
+}
+
+/// A sentence for whoever started a command that changed protected files.
+pub(super) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
+    let names: Vec<_> = changed.iter().map(|name| name.display().to_string()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "[The sandbox put back protected files that were changed while a command ran: {}. They are the user's to \
+             change (see docs/security.md)]",
+            names.join(", ")
+        )
+    })
 }
 
 /// Whether two files hold the same, or two directories the same files. Links and long files are not compared.

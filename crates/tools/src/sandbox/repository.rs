@@ -220,7 +220,7 @@ pub(crate) fn named_by_config(git: &Path, worktree: &Path) -> Vec<PathBuf> {
 }
 
 /// The text of a short file that has no other name, if there is one.
-fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
+pub(super) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
     let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
     let is_alone = spot.look()?.is_some_and(|found| found.is_file() && found.nlink() == 1);
     let bytes = if is_alone { spot.read(LONGEST)? } else { None };

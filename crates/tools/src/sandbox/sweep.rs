@@ -12,12 +12,9 @@ use crate::protected::GIT_CONTROL;
 
 use super::{
     aside::Aside,
-    record::Record,
+    record::{GIT, Record, put_back_note},
     repository::{self, Nested},
 };
-
-/// The git directory of the repository at the top.
-const AT_TOP: &str = ".git";
 
 /// How many sweeps of one command may take something aside.
 const MOST_SWEPT: usize = 10;
@@ -41,8 +38,20 @@ impl Record {
     pub(super) fn sweep_settings(&mut self, quarantine: &Path) -> Option<PathBuf> {
         let mut swept = std::mem::take(&mut self.swept);
         let mut aside = Aside::new(quarantine);
-        let again = self.take_settings(&mut swept, &mut aside, &mut Vec::new());
-        swept.notes.extend(aside.note());
+        let mut again = self.take_settings(&mut swept, &mut aside, &mut Vec::new());
+        let mut changed = Vec::new();
+        // A setting that names no program is put back when the command has ended.
+        let failed = self.put_back(|name| !self.is_plain_setting(name), &mut aside, &mut changed);
+        for name in self.originals.roots().filter(|name| is_setting(name)) {
+            if changed.iter().any(|changed| changed.starts_with(name)) && !swept.taken.insert(name.to_owned()) {
+                again = again.or(Some(name.to_owned()));
+            }
+        }
+        let failed: Vec<_> = failed.into_iter().filter(|note| !swept.notes.contains(note)).collect();
+        swept.notes.extend(failed.into_iter().chain(aside.note()).chain(put_back_note(&changed)));
+        if swept.notes.len() >= MOST_SWEPT {
+            again = again.or(changed.pop());
+        }
         self.swept = swept;
         again
     }
@@ -59,11 +68,11 @@ impl Record {
         let found = found.unwrap_or_default();
         swept.repositories.extend(found.repositories);
         swept.repositories.retain(|git| self.is_new_repository(git, &before).unwrap_or(false));
-        if self.names.get(Path::new(AT_TOP)).is_some_and(Option::is_none) {
-            swept.repositories.insert(AT_TOP.into());
+        if self.names.get(Path::new(GIT)).is_some_and(Option::is_none) {
+            swept.repositories.insert(GIT.into());
         }
         let mut unfinished = Vec::new();
-        let missing = self.names.iter().filter(|(name, was)| was.is_none() && *name != Path::new(AT_TOP));
+        let missing = self.names.iter().filter(|(name, was)| was.is_none() && *name != Path::new(GIT));
         let protected = found.protected.into_iter().filter(|name| self.is_new_protected(name).unwrap_or(false));
         let new =
             missing.map(|(name, _)| name.clone()).chain(protected).chain(self.new_private_names().unwrap_or_default());
@@ -121,6 +130,13 @@ impl Record {
             return None;
         }
         if swept.taken.insert(name.clone()) { None } else { Some(name) }
+    }
+
+    /// Whether a name is the config of a git directory, which names no program as it is now.
+    fn is_plain_setting(&self, name: &Path) -> bool {
+        name.file_name().is_some_and(|name| name == "config")
+            && repository::text_of(&self.workspace, name)
+                .is_ok_and(|text| text.is_some_and(|text| repository::is_plain(&text)))
     }
 
     fn is_there(&self, name: &Path) -> bool {

@@ -90,7 +90,7 @@ impl Tier {
         let Self::B { .. } = self else { return Vec::new() };
         let mut gaps = vec![
             "list other processes, and see that a hidden file exists, its size and its times",
-            "change files of the workspace that steer agents and git and were there before (.git/config, hooks, AGENTS.md)",
+            "change protected files of the workspace (.git/config, hooks, AGENTS.md) for a moment, until they are put back",
         ];
         if !geteuid().is_root() {
             gaps.push("make your files outside the workspace private (mode 700)");

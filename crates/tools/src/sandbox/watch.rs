@@ -16,6 +16,7 @@ use homard_workspace::{LoadGate, LoadRule, LoadRules};
 use super::{
     aside::private,
     layers::Layers,
+    originals::Originals,
     policy::{Mode, SandboxPolicy, steers},
     record::{Names, Own, Record},
     repository,
@@ -31,6 +32,15 @@ const QUARANTINE: &str = "quarantine";
 /// when the next begins, and what our own tools make is.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watches(Arc<Mutex<Live>>);
+
+/// What keeps a command from changing files that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protection {
+    /// Mounts: it cannot change them.
+    Mounts,
+    /// Copies: what it changes is put back.
+    Copies,
+}
 
 #[derive(Debug, Default)]
 struct Live {
@@ -49,7 +59,12 @@ pub(crate) struct Watch {
 
 impl Watches {
     /// Looks up what is laid over the root directory for a command, and watches the rest until it is over. Blocks.
-    pub(super) fn begin(&self, policy: &SandboxPolicy, named: &Path) -> io::Result<(Layers, Watch)> {
+    pub(super) fn begin(
+        &self,
+        policy: &SandboxPolicy,
+        named: &Path,
+        protection: Protection,
+    ) -> io::Result<(Layers, Watch)> {
         let workspace = named.canonicalize()?;
         // Before anybody looks what there is to hide.
         let state_dir = policy.state_dir.clone().filter(|_| policy.mode != Mode::ReadOnly);
@@ -57,12 +72,17 @@ impl Watches {
         let mut live = self.lock();
         let same = live.records.values().filter(|one| one.workspace == workspace);
         let known: Names = same.clone().flat_map(|one| one.names.clone()).collect();
-        let own: Own = same.flat_map(|one| one.own.clone()).collect();
+        let own: Own = same.clone().flat_map(|one| one.own.clone()).collect();
+        let mut originals = Originals::default();
+        same.for_each(|one| originals.extend(one.originals.clone()));
         if policy.mode != Mode::ReadOnly {
             repository::sweep(&workspace);
         }
         let layers = Layers::new(policy, named, &known)?;
         let mut record = Record::new(workspace, &layers, own);
+        if protection == Protection::Copies && policy.mode != Mode::ReadOnly {
+            record.copy_originals(&originals);
+        }
         if let Some(state_dir) = &state_dir {
             record.write_into(&state_dir.join(RECORDS))?;
         }
@@ -274,7 +294,7 @@ mod tests {
     fn nothing_is_put_into_the_workspace_and_no_record_stays() {
         let (_folder, policy, work) = place();
         let records = policy.state_dir.clone().unwrap().join(RECORDS);
-        let (_, watch) = Watches::default().begin(&policy, &work).unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Mounts).unwrap();
         assert_eq!((count(&work), count(&records)), (0, 1));
         fs::write(work.join("a.txt"), "").unwrap();
         assert_eq!(watch.end(), Vec::<String>::new());
@@ -285,7 +305,7 @@ mod tests {
     fn what_was_made_before_we_were_killed_is_taken_aside_at_the_next_start() {
         let (_folder, policy, work) = place();
         let state = policy.state_dir.clone().unwrap();
-        let (_, watch) = Watches::default().begin(&policy, &work).unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Mounts).unwrap();
         std::mem::forget(watch);
         fs::write(work.join("AGENTS.md"), "evil").unwrap();
         fs::write(work.join("a.txt"), "").unwrap();
@@ -305,9 +325,9 @@ mod tests {
     fn what_one_command_made_is_not_there_by_right_for_the_next() {
         let (_folder, policy, work) = place();
         let watches = Watches::default();
-        let (_, first) = watches.begin(&policy, &work).unwrap();
+        let (_, first) = watches.begin(&policy, &work, Protection::Mounts).unwrap();
         fs::write(work.join("SOUL.md"), "evil").unwrap();
-        let (_, second) = watches.begin(&policy, &work).unwrap();
+        let (_, second) = watches.begin(&policy, &work, Protection::Mounts).unwrap();
         assert_eq!(first.end().len(), 1);
         fs::write(work.join("SOUL.md"), "evil").unwrap();
         assert_eq!(second.end().len(), 1);
@@ -319,11 +339,39 @@ mod tests {
         let (_folder, policy, work) = place();
         let path = work.join("AGENTS.md");
         symlink("notes/AGENTS.md", &path).unwrap();
-        let (_, watch) = Watches::default().begin(&policy, &work).unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Mounts).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "evil").unwrap();
         assert_eq!(watch.end().len(), 1);
         assert_eq!(fs::read_link(&path).unwrap(), Path::new("notes/AGENTS.md"));
+    }
+
+    // C2.
+    #[test]
+    fn c2_what_was_changed_before_we_were_killed_is_put_back_at_the_next_start() {
+        let (_folder, policy, work) = place();
+        let state = policy.state_dir.clone().unwrap();
+        fs::create_dir_all(work.join(".git/hooks")).unwrap();
+        for (name, text) in [(".git/HEAD", "ref: refs/heads/main"), (".git/config", "[core]\n"), ("AGENTS.md", "good")]
+        {
+            fs::write(work.join(name), text).unwrap();
+        }
+        fs::write(work.join(".git/hooks/pre-commit"), [0xff, 0]).unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Copies).unwrap();
+        std::mem::forget(watch);
+        fs::write(work.join(".git/config"), "[core]\n\tfsmonitor = ./evil\n").unwrap();
+        fs::write(work.join(".git/hooks/post-commit"), "evil").unwrap();
+        fs::remove_file(work.join(".git/hooks/pre-commit")).unwrap();
+        fs::remove_file(work.join("AGENTS.md")).unwrap();
+        let notes = tidy(&state);
+        let put_back =
+            "changed while a command ran: .git/config, .git/hooks/post-commit, .git/hooks/pre-commit, AGENTS.md.";
+        assert!(notes.len() == 2 && notes[1].contains(put_back), "{notes:?}");
+        let read = |name: &str| fs::read(work.join(name)).ok();
+        assert_eq!(read(".git/config").unwrap(), b"[core]\n");
+        assert_eq!(read(".git/hooks/pre-commit").unwrap(), [0xff, 0]);
+        assert_eq!((read(".git/hooks/post-commit"), read("AGENTS.md").unwrap()), (None, b"good".to_vec()));
+        assert_eq!(fs::read(state.join("quarantine/1/.git/hooks/post-commit")).unwrap(), b"evil");
     }
 
     #[test]

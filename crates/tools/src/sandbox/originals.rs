@@ -1,0 +1,270 @@
+//! Copies of protected files, for a sandbox that cannot keep a command from changing them.
+//!
+//! In tier A a mount protects each of these files. In tier B there are no mounts, and Landlock cannot except a file from a
+//! directory that a command may write to. So the files are copied before the command starts, and what the command changed
+//! is put back: while it runs, and when it has ended.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use homard_workspace::LoadRule;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    aside::{Aside, FILE_MODE, Spot},
+    record::Own,
+};
+
+/// A protected file or directory with more entries, or more bytes, is not copied.
+const MOST_ENTRIES: usize = 2_000;
+const MOST_BYTES: usize = 8 << 20;
+
+/// The mode of a directory that a file tool created.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Which permission bits are compared: those that decide whether git runs a hook.
+const EXECUTABLE: u32 = 0o111;
+
+/// A file, link or directory as it was before the command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Original {
+    File {
+        mode: u32,
+        #[serde(with = "base64_text")]
+        content: Vec<u8>,
+    },
+    Link(PathBuf),
+    Directory {
+        mode: u32,
+    },
+}
+
+/// The protected files of a workspace as they were before a command, by their paths in the workspace. A directory is
+/// followed by everything in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Originals(BTreeMap<PathBuf, Original>);
+
+impl Originals {
+    /// Copies files and directories. What is `known` is not read again: a command that runs may have changed it. Blocks.
+    pub(super) fn read<'a>(workspace: &Path, names: impl Iterator<Item = &'a Path>, known: &Self) -> Self {
+        let mut all = Self::default();
+        for name in names {
+            if all.covers(name) {
+                continue;
+            }
+            if known.0.contains_key(name) {
+                all.0.extend(known.below(name).map(|(name, original)| (name.clone(), original.clone())));
+                continue;
+            }
+            let mut tree = Tree { workspace, found: BTreeMap::new(), bytes: 0 };
+            match tree.add(name) {
+                Ok(()) => all.0.extend(tree.found),
+                Err(error) => {
+                    let name = name.display();
+                    tracing::warn!(%name, %error, "a protected file is not copied: a command can change it");
+                }
+            }
+        }
+        all
+    }
+
+    pub(super) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// Whether a path was copied, or is in a directory that was.
+    pub(super) fn covers(&self, path: &Path) -> bool {
+        path.ancestors().any(|above| self.0.contains_key(above))
+    }
+
+    /// The files and directories that were copied, without what is in them.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &Path> {
+        let is_root = |name: &&PathBuf| name.parent().is_none_or(|parent| !self.0.contains_key(parent));
+        self.0.keys().filter(is_root).map(PathBuf::as_path)
+    }
+
+    /// Makes a file or directory what it was, and adds the names of what had changed. What file tools wrote since then
+    /// stays. Nothing is put into a directory that is gone. Blocks.
+    pub(super) fn put_back(
+        &self,
+        workspace: &Path,
+        own: &Own,
+        name: &Path,
+        (aside, changed): (&mut Aside<'_>, &mut Vec<PathBuf>),
+    ) -> io::Result<()> {
+        let Some(spot) = Spot::find(workspace, name)? else { return Ok(()) };
+        let found = spot.look()?;
+        let Some(original) = self.expected(name, own) else {
+            if found.is_some() {
+                changed.push(name.to_owned());
+            }
+            return aside.take(workspace, name);
+        };
+        if !original.is_at(&spot, found.as_ref())? {
+            changed.push(name.to_owned());
+            aside.take(workspace, name)?;
+            original.write(&spot)?;
+        }
+        if !matches!(*original, Original::Directory { .. }) {
+            return Ok(());
+        }
+        let there = spot.names()?.into_iter().map(|below| name.join(below));
+        let expected = self.below(name).map(|(path, _)| path).chain(own.keys());
+        let expected = expected.filter(|path| path.parent() == Some(name)).cloned();
+        for name in there.chain(expected).collect::<BTreeSet<_>>() {
+            self.put_back(workspace, own, &name, (&mut *aside, &mut *changed))?;
+        }
+        Ok(())
+    }
+
+    /// What may be loaded of a path that is covered, as long as a command runs that could change the file.
+    pub(super) fn rule(&self, workspace: &Path, path: &Path) -> LoadRule {
+        let Some((above, original)) = path.ancestors().find_map(|above| self.0.get_key_value(above)) else {
+            return LoadRule::File;
+        };
+        match original {
+            Original::File { content, .. } => LoadRule::Text(String::from_utf8_lossy(content).into_owned()),
+            Original::Directory { .. } if above == path => LoadRule::File,
+            // Where the link leads decides who may change what is there.
+            Original::Link(target) if fs::read_link(workspace.join(above)).is_ok_and(|now| now == *target) => {
+                LoadRule::File
+            }
+            Original::Directory { .. } | Original::Link(_) => LoadRule::Nothing,
+        }
+    }
+
+    /// Whether a file is a copy of an original, or a directory has nothing but such copies. `None` if `name` was not
+    /// copied.
+    pub(super) fn is_copy(&self, name: &Path, other: &Path) -> Option<io::Result<bool>> {
+        self.0.contains_key(name).then(|| self.is_same(name, other))
+    }
+
+    fn is_same(&self, name: &Path, other: &Path) -> io::Result<bool> {
+        let found = other.symlink_metadata()?;
+        match self.0.get(name) {
+            Some(Original::File { content, .. }) => {
+                Ok(found.is_file() && found.len() == content.len() as u64 && fs::read(other)? == *content)
+            }
+            Some(Original::Directory { .. }) if found.is_dir() => {
+                for entry in fs::read_dir(other)? {
+                    let below = entry?.file_name();
+                    if !self.is_same(&name.join(&below), &other.join(&below))? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Some(Original::Directory { .. } | Original::Link(_)) | None => Ok(false),
+        }
+    }
+
+    fn below(&self, name: &Path) -> impl Iterator<Item = (&PathBuf, &Original)> {
+        self.0.range(name.to_owned()..).take_while(move |(path, _)| path.starts_with(name))
+    }
+
+    /// What has to be at a path; `None` if nothing.
+    fn expected(&self, name: &Path, own: &Own) -> Option<Cow<'_, Original>> {
+        let was = self.0.get(name);
+        match own.get(name) {
+            Some(Some(text)) => {
+                let mode = match was {
+                    Some(Original::File { mode, .. }) => *mode,
+                    Some(Original::Link(_) | Original::Directory { .. }) | None => FILE_MODE,
+                };
+                Some(Cow::Owned(Original::File { mode, content: text.clone().into_bytes() }))
+            }
+            Some(None) => None,
+            None if was.is_none() && own.iter().any(|(path, text)| text.is_some() && path.starts_with(name)) => {
+                Some(Cow::Owned(Original::Directory { mode: DIRECTORY_MODE }))
+            }
+            None => was.map(Cow::Borrowed),
+        }
+    }
+}
+
+impl Original {
+    fn is_at(&self, spot: &Spot, found: Option<&fs::Metadata>) -> io::Result<bool> {
+        let Some(found) = found else { return Ok(false) };
+        match self {
+            Self::File { mode, content } => {
+                let is_alike = found.is_file()
+                    && found.len() == content.len() as u64
+                    && found.permissions().mode() & EXECUTABLE == mode & EXECUTABLE;
+                Ok(is_alike && spot.read(content.len())?.as_ref() == Some(content))
+            }
+            Self::Link(target) => Ok(found.is_symlink() && fs::read_link(spot.path())? == *target),
+            Self::Directory { .. } => Ok(found.is_dir()),
+        }
+    }
+
+    /// Creates it. Nothing may be there.
+    fn write(&self, spot: &Spot) -> io::Result<()> {
+        match self {
+            Self::File { mode, content } => spot.write(content, *mode),
+            Self::Link(target) => spot.link(target),
+            Self::Directory { mode } => spot.create_dir(*mode),
+        }
+    }
+}
+
+/// A file or directory that is being copied.
+struct Tree<'a> {
+    workspace: &'a Path,
+    found: BTreeMap<PathBuf, Original>,
+    bytes: usize,
+}
+
+impl Tree<'_> {
+    fn add(&mut self, name: &Path) -> io::Result<()> {
+        let Some(spot) = Spot::find(self.workspace, name)? else { return Ok(()) };
+        let Some(found) = spot.look()? else { return Ok(()) };
+        // Records of commands are JSON.
+        if name.to_str().is_none() {
+            return Err(io::Error::other(format!("{} is no UTF-8", name.display())));
+        }
+        if self.found.len() == MOST_ENTRIES {
+            return Err(io::Error::other(format!("it has more than {MOST_ENTRIES} entries")));
+        }
+        let mode = found.permissions().mode() & 0o7777;
+        let original = if found.is_dir() {
+            Original::Directory { mode }
+        } else if found.is_symlink() {
+            Original::Link(fs::read_link(spot.path())?)
+        } else if found.is_file() {
+            let content = spot.read(MOST_BYTES - self.bytes)?;
+            let content = content.ok_or_else(|| io::Error::other(format!("it has more than {MOST_BYTES} bytes")))?;
+            self.bytes += content.len();
+            Original::File { mode, content }
+        } else {
+            // A pipe, socket or device.
+            return Ok(());
+        };
+        let is_directory = found.is_dir();
+        self.found.insert(name.to_owned(), original);
+        if is_directory {
+            spot.names()?.into_iter().try_for_each(|below| self.add(&name.join(below)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes as text in JSON.
+mod base64_text {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}

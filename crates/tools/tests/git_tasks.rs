@@ -5,8 +5,11 @@ mod bench;
 
 use std::process::Command;
 
-use bench::{Bench, has_namespaces, said};
+use bench::{Bench, HELPER, has_namespaces, said};
+use homard_tools::sandbox::Tier;
 use serde_json::json;
+
+const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
 /// What the owner prepares: a repository with a submodule, whose remotes lie in `remotes`.
 const PREPARE: &str = r"
@@ -75,15 +78,31 @@ const TASKS: [(&str, &str); 36] = [
     ("clean up", "echo x > junk && git clean -fdq && git gc -q && git fsck --no-progress"),
 ];
 
+/// This one sets an upstream, which is in the repository's config. In tier A git says that it cannot, and goes on; in tier B
+/// the config is put back.
+const SETS_UPSTREAM: &str = "push a new branch";
+
 #[tokio::test]
 async fn c2_ordinary_git_tasks_need_no_approval() {
-    if !has_namespaces("c2_ordinary_git_tasks_need_no_approval") {
-        return;
+    let mut benches = vec![("tier B", Bench::with(&ENV, |settings| settings.tier = Some(limited())))];
+    if has_namespaces("c2_ordinary_git_tasks_need_no_approval") {
+        benches.push(("tier A", Bench::new()));
     }
+    for (tier, bench) in benches {
+        let failed = failed_tasks(&bench).await;
+        assert!(failed.is_empty(), "{tier}: {} of {} tasks failed:\n{}", failed.len(), TASKS.len(), failed.join("\n"));
+    }
+}
+
+fn limited() -> Tier {
+    Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned())
+}
+
+/// Does all tasks, and returns those that failed or that something was taken from.
+async fn failed_tasks(bench: &Bench) -> Vec<String> {
     let identity = ["AUTHOR", "COMMITTER"]
         .map(|role| [(format!("GIT_{role}_NAME"), "Ann"), (format!("GIT_{role}_EMAIL"), "ann@example.com")])
         .concat();
-    let bench = Bench::new();
     let prepared = Command::new("bash")
         .args(["-ec", PREPARE])
         .current_dir(bench.workdir())
@@ -101,9 +120,10 @@ async fn c2_ordinary_git_tasks_need_no_approval() {
     for (task, command) in TASKS {
         let result = bench.call("exec", json!({"command": format!("{exports}({command}) && echo finished")})).await;
         let text = said(&result).0;
-        if !text.lines().any(|line| line == "finished") || text.contains("took aside") {
+        let is_touched = ["took aside", "put back"].iter().any(|said| text.contains(said));
+        if !text.lines().any(|line| line == "finished") || (is_touched && task != SETS_UPSTREAM) {
             failed.push(format!("{task}: {text}"));
         }
     }
-    assert!(failed.is_empty(), "{} of {} tasks failed:\n{}", failed.len(), TASKS.len(), failed.join("\n"));
+    failed
 }

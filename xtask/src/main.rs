@@ -1,6 +1,6 @@
 //! The one front door for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `catalogue`. They share [`shell`]
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `rename-check`, `catalogue`. They share [`shell`]
 //! (other programs) and [`gateway`] (the built gateway, started and surely stopped again).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 
@@ -11,6 +11,7 @@ mod check;
 mod conform;
 mod fuzz;
 mod gateway;
+mod rename_check;
 mod setup;
 mod shell;
 mod test;
@@ -44,6 +45,8 @@ enum Command {
     Conform(conform::Args),
     /// Read many damaged copies of each recorded stream with each wire's decoder
     Fuzz(fuzz::Args),
+    /// Prove that a change since a commit renames items and edits comments, and does nothing else
+    RenameCheck(rename_check::Args),
     /// Write the catalogue of models from the npm package that it is pinned to
     Catalogue,
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => chaos::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::RenameCheck(args) => rename_check::run(&args),
         Command::Catalogue => catalogue::run(),
     };
     match result {

@@ -1,9 +1,12 @@
 //! `tidy`: the rules that no other tool knows.
 //!
 //! [`edges`] holds the table of who may use whom, [`source`] what a file must and must not say, [`size`] the list of
-//! the longest files and functions, which is there to be read and never fails. [`mutants`] sees that the seeded bugs apply.
+//! the longest files and functions, which is there to be read and never fails. [`language`] counts words and names that hide what happens, and fails when a
+//! count grows. [`commits`] checks the messages of new commits, [`mutants`] that the seeded bugs apply.
 
+mod commits;
 mod edges;
+mod language;
 mod mutants;
 mod size;
 mod source;
@@ -43,6 +46,8 @@ pub(crate) fn run() -> Result<()> {
 
     let mut problems = edges::check(&metadata);
     problems.extend(files.iter().flat_map(source::check));
+    problems.extend(language::check(&files));
+    problems.extend(commits::check(&root)?);
     problems.extend(mutants::check(&root)?);
     list("longest files", size::files(&files));
     list("longest functions", size::functions(&files));

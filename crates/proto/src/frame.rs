@@ -184,6 +184,15 @@ mod tests {
         }
     }
 
+    // R50: found by `cargo xtask fuzz`.
+    #[test]
+    fn numbers_are_read_exactly() {
+        let Inbound::Request(request) = read(br#"{"type":"req","id":"a","method":"m","params":[2.5e33]}"#) else {
+            panic!("it is a request")
+        };
+        assert_eq!(request.params, Some(serde_json::json!([2.5e33])));
+    }
+
     #[test]
     fn malformed_frames_get_the_answers_that_clients_know() {
         let told = |text: &str| {

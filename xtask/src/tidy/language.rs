@@ -1,0 +1,289 @@
+//! Ratchets for the language of the project: counts that may fall and must not grow.
+//!
+//! `docs/glossary.md` says which words to use. A count finds symptoms only; a line without these words can still be
+//! unclear, and a few uses are right.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::File;
+
+/// Words and phrases that hide what happens. Whole words, in lower case.
+const DIALECT: &[&str] = &[
+    "whoever",
+    "nobody",
+    "somebody",
+    "made short",
+    "at work",
+    "taken in",
+    "taken up",
+    "take up",
+    "takes up",
+    "the house",
+    "is told",
+    "are told",
+    "was told",
+    "were told",
+    "tell it",
+    "tell that",
+    "tell how",
+    "tell what",
+    "tell who",
+    "tell which",
+    "tell whether",
+    "tells it",
+    "tells that",
+    "tells how",
+    "tells what",
+    "tells who",
+    "tells which",
+    "tells whether",
+    "what became",
+    "needs a hand",
+    "rests",
+    "sum up",
+    "sums up",
+    "summed up",
+    "passed over",
+    "goes on",
+    "of late",
+    "so many",
+    "all the same",
+    "let in",
+    "lets in",
+    "void",
+    "household",
+    "stranger",
+    "burial",
+    "bury",
+    "undertaker",
+    "errand",
+    "mend",
+    "mends",
+    "mended",
+    "mending",
+];
+
+/// Type names that a module's name completes, so that several modules may have one.
+const COMPLETED: [&str; 7] = ["Args", "Config", "Error", "Kind", "Params", "Settings", "State"];
+
+/// How many types may share a name.
+const SAME_NAME: usize = 3;
+
+/// Words that are participles but do not end in `ed`.
+const PARTICIPLES: &[&str] = &[
+    "Begun", "Bound", "Broken", "Brought", "Built", "Done", "Drawn", "Driven", "Found", "Given", "Gone", "Heard",
+    "Held", "Kept", "Known", "Left", "Lent", "Lost", "Made", "Meant", "Met", "Paid", "Put", "Read", "Said", "Seen",
+    "Sent", "Set", "Shown", "Spoken", "Spent", "Taken", "Thought", "Told", "Torn", "Woken", "Worn", "Written",
+];
+
+/// Nouns that end in `ed`.
+const NOUNS_IN_ED: &[&str] = &["Embed", "Feed", "Need", "Seed", "Speed"];
+
+/// Parameters of a function, or fields of a struct, above which it is counted.
+const MOST_FIELDS: usize = 20;
+
+/// Files over which the `impl` blocks of a type may be spread.
+const MOST_IMPL_FILES: usize = 4;
+
+/// What is counted, and how much of it there may be. Lower a number with the change that made it smaller.
+const ALLOWED: [(&str, usize); 7] = [
+    ("comment lines with dialect words", 2461),
+    ("lines of docs with dialect words", 219),
+    ("type names that more than three types have", 151),
+    ("types named by a bare participle", 124),
+    ("functions with a tuple as a parameter", 211),
+    ("structs with more than 20 fields", 12),
+    ("types whose impl blocks are in more than four files", 12),
+];
+
+/// Complains of each count that has grown.
+pub(super) fn check(files: &[File]) -> Vec<String> {
+    let counts = [
+        files.iter().filter(|file| file.is_rust()).map(|file| comment_lines(&file.text)).sum(),
+        files.iter().filter(|file| is_page(file)).map(|file| dialect_lines(&file.text)).sum(),
+        shared_names(files).len(),
+        participles(files).len(),
+        files.iter().filter(|file| file.is_rust()).map(|file| tuple_parameters(&file.text)).sum(),
+        files.iter().filter(|file| file.is_rust()).map(|file| large_structs(&file.text)).sum(),
+        scattered(files).len(),
+    ];
+    println!("language:");
+    for ((what, allowed), count) in ALLOWED.iter().zip(counts) {
+        println!("  {count:>5}  {what} (at most {allowed})");
+    }
+    let grown = ALLOWED.iter().zip(counts).filter(|((_, allowed), count)| count > allowed);
+    let complain = |((what, allowed), count): (&(&str, usize), usize)| {
+        format!("{count} {what}: there were {allowed}; use the words of docs/glossary.md")
+    };
+    grown.map(complain).collect()
+}
+
+/// Whether a file is a page of the documentation. Decision records keep their words.
+fn is_page(file: &File) -> bool {
+    let is_record = file.path.starts_with("docs/adr");
+    file.path.starts_with("docs") && !is_record && file.path.extension().is_some_and(|ending| ending == "md")
+}
+
+fn comment_lines(text: &str) -> usize {
+    let comment = |line: &&str| line.find("//").is_some_and(|at| is_comment(line, at) && has_dialect(&line[at..]));
+    text.lines().filter(comment).count()
+}
+
+/// Whether `//` begins a comment: at the start of a line or after a space, so not in an address.
+fn is_comment(line: &str, at: usize) -> bool {
+    at == 0 || line[..at].ends_with(char::is_whitespace)
+}
+
+fn dialect_lines(text: &str) -> usize {
+    text.lines().filter(|line| has_dialect(line)).count()
+}
+
+fn has_dialect(line: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let line = line.to_ascii_lowercase();
+    let is_whole =
+        |at: usize, word: &str| !line[..at].ends_with(is_letter) && !line[at + word.len()..].starts_with(is_letter);
+    DIALECT.iter().any(|word| line.match_indices(word).any(|(at, _)| is_whole(at, word)))
+}
+
+/// The definitions of types in a text, by name.
+fn types(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let line = without_visibility(line.trim_start());
+        let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
+        let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        rest.starts_with(|c: char| c.is_ascii_uppercase()).then(|| &rest[..end])
+    })
+}
+
+fn without_visibility(line: &str) -> &str {
+    let Some(rest) = line.strip_prefix("pub") else { return line };
+    match rest.strip_prefix('(') {
+        Some(rest) => rest.split_once(')').map_or(line, |(_, rest)| rest.trim_start()),
+        None => rest.trim_start(),
+    }
+}
+
+fn rust_types(files: &[File]) -> BTreeMap<&str, usize> {
+    let mut all = BTreeMap::new();
+    for name in files.iter().filter(|file| file.is_rust()).flat_map(|file| types(&file.text)) {
+        *all.entry(name).or_default() += 1;
+    }
+    all
+}
+
+fn shared_names(files: &[File]) -> Vec<&str> {
+    let is_shared = |(name, count): &(&str, usize)| *count > SAME_NAME && !COMPLETED.contains(name);
+    rust_types(files).into_iter().filter(is_shared).map(|(name, _)| name).collect()
+}
+
+fn participles(files: &[File]) -> Vec<&str> {
+    rust_types(files).into_keys().filter(|name| is_participle(name)).collect()
+}
+
+/// Whether a type's name is one word, and that a participle.
+fn is_participle(name: &str) -> bool {
+    let is_one_word = name.chars().skip(1).all(|c| c.is_ascii_lowercase());
+    let ends_in_ed = name.ends_with("ed") && name.len() > 3 && !NOUNS_IN_ED.contains(&name);
+    is_one_word && (ends_in_ed || PARTICIPLES.contains(&name))
+}
+
+/// Counts parameters of functions that are destructured or typed as tuples: `(a, b): (A, B)`.
+fn tuple_parameters(text: &str) -> usize {
+    text.match_indices("): (")
+        .filter(|(at, _)| {
+            text[..*at].rfind(['(', ';', '=', '{']).is_some_and(|open| {
+                let before = text[..open].trim_end();
+                text[open..].starts_with('(')
+                    && (before.ends_with(',') || before.ends_with('(') || before.ends_with("fn"))
+            })
+        })
+        .count()
+}
+
+/// Counts structs with named fields of which there are too many. Trusts rustfmt: each field is on a line of its own.
+fn large_structs(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let begins = |line: &&str| without_visibility(line.trim_start()).starts_with("struct ") && line.ends_with('{');
+    let is_field = |line: &&&str| {
+        let line = without_visibility(line.trim_start());
+        let end = line.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(0);
+        end > 0 && line[end..].starts_with(": ") && line.ends_with(',')
+    };
+    let starts = lines.iter().enumerate().filter(|(_, line)| begins(line));
+    let sized = starts.filter(|(at, line)| {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let body = lines[at + 1..].iter().take_while(|line| line.strip_prefix(indent) != Some("}"));
+        body.filter(is_field).count() > MOST_FIELDS
+    });
+    sized.count()
+}
+
+/// Types with `impl Type` blocks in too many files of one crate. Implementations of traits do not count.
+fn scattered(files: &[File]) -> Vec<(String, &str)> {
+    let mut places: BTreeMap<(String, &str), BTreeSet<usize>> = BTreeMap::new();
+    for (number, file) in files.iter().enumerate().filter(|(_, file)| file.is_rust()) {
+        let package: Vec<_> = file.path.iter().take(2).map(|part| part.to_string_lossy().into_owned()).collect();
+        for line in file.text.lines().filter(|line| line.starts_with("impl") && !line.contains(" for ")) {
+            let rest = line.trim_start_matches("impl").trim_start();
+            let rest = if rest.starts_with('<') { rest.split_once("> ").map_or(rest, |(_, rest)| rest) } else { rest };
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            places.entry((package.join("/"), &rest[..end])).or_default().insert(number);
+        }
+    }
+    places.into_iter().filter(|(_, files)| files.len() > MOST_IMPL_FILES).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.into(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn dialect_words_are_counted_in_comments_and_pages() {
+        let rust = "/// What became of it.\nlet a = \"nobody\"; // Nobody knows.\nlet b = \"https://void\";\n// avoid nobodys\n";
+        assert_eq!(comment_lines(rust), 2);
+        assert_eq!(dialect_lines("Somebody is told.\nPlain words.\nThe void\n"), 2);
+        let pages = ["docs/a.md", "docs/b/c.md", "docs/adr/001.md", "README.md"];
+        assert_eq!(pages.map(|path| is_page(&file(path, ""))), [true, true, false, false]);
+    }
+
+    #[test]
+    fn names_that_many_types_share_are_counted() {
+        let same = "pub(crate) struct Line;\nenum Line {}\n    pub trait Line {}\ntype Line = u8;\nstruct Args;\nstruct Args;\nstruct Args;\nstruct Args;\nstruct Other;\n";
+        assert_eq!(shared_names(&[file("a.rs", same)]), ["Line"]);
+    }
+
+    #[test]
+    fn participles_are_one_word() {
+        let counted = ["Said", "Queued", "Found"].map(is_participle);
+        let others = ["Feed", "SaidOnce", "TicketQueued", "Bed", "Transcript"].map(is_participle);
+        assert_eq!((counted, others), ([true; 3], [false; 5]));
+    }
+
+    #[test]
+    fn tuples_as_parameters_are_counted() {
+        let text =
+            "fn a((b, c): (B, C)) {}\nfn d(e: E, (f, g): (F, G)) {}\nlet (h, i): (H, I) = j;\nfn k() -> (L, M) {}\n";
+        assert_eq!(tuple_parameters(text), 2);
+    }
+
+    #[test]
+    fn structs_with_many_fields_are_counted() {
+        let fields = |count: usize| (0..count).map(|at| format!("    pub f{at}: u8,\n")).collect::<String>();
+        let text = format!("struct A {{\n{}}}\npub struct B {{\n{}}}\n", fields(20), fields(21));
+        assert_eq!(large_structs(&text), 1);
+    }
+
+    #[test]
+    fn types_that_many_files_implement_are_counted() {
+        let files: Vec<_> =
+            (0..5).map(|at| file(&format!("crates/a/{at}.rs"), "impl<'a> Hub<'a> {\nimpl X for Y {\n")).collect();
+        assert_eq!(scattered(&files), [("crates/a".to_owned(), "Hub")]);
+        assert_eq!(scattered(&files[1..]), []);
+    }
+}

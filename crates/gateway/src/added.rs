@@ -1,4 +1,4 @@
-//! Methods that somebody else answers: how a gateway serves what it does not know itself.
+//! RPC methods that are implemented outside this crate and registered with the gateway.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::{router::Call, scope::Scope};
 
-/// What a method needs, which may differ between the generations.
+/// Scope that a method requires, per protocol version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// In protocol 3.
+    /// Required scope in protocol 3.
     pub three: Scope,
-    /// In protocol 4.
+    /// Required scope in protocol 4.
     pub four: Scope,
 }
 
@@ -32,11 +32,11 @@ impl From<Scope> for Needs {
     }
 }
 
-/// A question to a method that was added. Whoever asks has the scope that the method needs.
+/// A request to a registered method. The caller has been checked for the scope that the method requires.
 pub struct Asked(Call);
 
 impl fmt::Debug for Asked {
-    /// Without the parameters, which may hold secrets.
+    /// Omits the parameters, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asked").field("client", &self.0.client.id).finish_non_exhaustive()
     }
@@ -47,31 +47,31 @@ impl Asked {
         Self(call)
     }
 
-    /// The protocol that the asker speaks.
+    /// Returns the protocol version of the caller.
     pub fn generation(&self) -> Generation {
         self.0.client.generation
     }
 
-    /// Who asks. Everybody who was let in is the owner, for now.
+    /// Returns the caller's principal. Every authenticated client currently acts as the owner.
     pub fn principal(&self) -> &str {
         OWNER
     }
 
-    /// Whether the asker may do more than the method needs.
+    /// Returns true if the caller also has the given scope.
     pub fn may(&self, scope: Scope) -> bool {
         self.0.client.scopes.allow(scope)
     }
 
-    /// Checks and reads the parameters, once: asked again, there are none.
+    /// Validates and decodes the parameters. They are consumed: a second call finds none.
     pub fn params<P: Params>(&mut self) -> Result<P, ErrorShape> {
         self.0.params()
     }
 }
 
-/// An answer in the making.
+/// Future that resolves to a method's response.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Value, ErrorShape>> + Send>>;
 
-/// A method that is answered outside the gateway. The answer is dropped when the asker leaves.
+/// An RPC method that is implemented outside the gateway. The response future is dropped when the caller disconnects.
 #[derive(Clone)]
 pub struct Method {
     pub(crate) name: &'static str,
@@ -80,7 +80,7 @@ pub struct Method {
 }
 
 impl Method {
-    /// A method of this name, for whoever has the scope.
+    /// Creates a method with this name, for callers that have the required scope.
     pub fn new<F, A>(name: &'static str, needs: impl Into<Needs>, answer: F) -> Self
     where
         F: Fn(Asked) -> A + Send + Sync + 'static,

@@ -1,8 +1,9 @@
-//! Who may knock: decided on the request's headers, before anything is upgraded.
+//! Origin check: decides from a request's headers and addresses whether it is served, before any upgrade.
 //!
-//! A page from elsewhere can open a socket to this machine; the browser says so in `Origin`. A name that an attacker
-//! points at this machine shows in `Host`. A proxy makes everybody look local; it shows in its own headers. What is said
-//! in the clear can be read on the way; where it comes from shows whether there is a way.
+//! Each rule covers one attack. A web page of another site can open a socket to this machine; browsers reveal that in
+//! `Origin`. A DNS name that an attacker points at this machine (DNS rebinding) shows in `Host`. Behind a proxy every
+//! client appears local; the proxy's own headers reveal it. Plain-text traffic can be read in transit; the peer's
+//! address shows whether it left this machine.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -12,7 +13,7 @@ use axum::http::{
     uri::Authority,
 };
 
-/// Headers by which a proxy says that the peer is not the client, besides all with [`FORWARDED`] in their names.
+/// Headers that show that the peer is a proxy. Headers whose name contains [`FORWARDED`] count, too.
 const PROXY_HEADERS: [&str; 9] = [
     "via",
     "x-real-ip",
@@ -25,80 +26,76 @@ const PROXY_HEADERS: [&str; 9] = [
     "fly-client-ip",
 ];
 
-/// What is in the names of most headers of proxies.
+/// Substring of the names of most proxy headers.
 const FORWARDED: &str = "forwarded";
 
-/// What a request is judged by.
+/// Settings of the origin check.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// Which other machines are answered.
+    /// Which remote machines are served.
     pub(crate) afar: Afar,
-    /// Origins that may connect from elsewhere, such as `https://desk.example`.
+    /// Origins that may connect although the gateway does not serve them, such as `https://desk.example`.
     pub(crate) origins: Vec<String>,
-    /// Proxies that may say for whom they ask.
+    /// Trusted proxies: their `X-Forwarded-For` is believed.
     pub(crate) proxies: Arc<[IpAddr]>,
 }
 
-/// Which other machines are answered.
+/// Policy for requests from other machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Afar {
-    /// Any: what is said is secret, or the owner takes the risk.
+    /// All are served: traffic is encrypted, or the owner accepts the risk.
     Anybody,
-    /// Trusted proxies, which speak in secret to whom they ask for.
+    /// Only trusted proxies are served; they encrypt the traffic to their clients.
     Proxies,
 }
 
-/// Both ends of a connection.
+/// Addresses of both ends of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
-    /// The other one.
     pub(crate) peer: IpAddr,
-    /// Ours.
     pub(crate) local: IpAddr,
-    /// Our port.
+    /// Local port.
     pub(crate) port: u16,
 }
 
-/// Somebody who may knock.
+/// A request that passed the origin check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Knock {
-    /// What kind of program it is.
     pub(crate) caller: Caller,
-    /// Where it is: the peer, or whom a trusted proxy names.
+    /// Address of the client: the peer, or the address that a trusted proxy reports.
     pub(crate) address: IpAddr,
     /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
-    /// Whether a proxy asks for it.
+    /// True if the request came through a proxy.
     pub(crate) is_proxied: bool,
 }
 
-/// What kind of program knocks.
+/// Kind of client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// A page in a browser; its origin may connect.
+    /// A web page whose origin may connect.
     Page,
-    /// Anything else.
     Program,
 }
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
-    /// The name in `Host` is not this machine's.
+    /// The name in `Host` does not belong to this machine.
     #[error(
         "this Host is not the gateway's; use localhost or the address that it listens on, or add the page's address to \
          gateway.controlUi.allowedOrigins"
     )]
     Host,
-    /// The page's origin may not connect.
+    /// The page's origin is not allowed to connect.
     #[error(
         "this Origin may not connect; open the page that the gateway serves, or add it to gateway.controlUi.allowedOrigins"
     )]
     Origin,
-    /// A proxy stands in between.
+    /// The request came through an untrusted proxy.
     #[error("requests through a proxy are not accepted; connect directly or name it in gateway.trustedProxies")]
     Proxy,
-    /// What it says could be read on the way.
+    /// The connection is unencrypted and comes from another machine.
     #[error(
         "without TLS this gateway answers other machines through its trusted proxies only; ask there, or set \
          gateway.tls.enabled"
@@ -106,18 +103,18 @@ pub(crate) enum Refused {
     Readable,
 }
 
-/// Decides whether a request may go on.
+/// Checks whether a request may proceed.
 pub(crate) fn check(headers: &HeaderMap, ends: Ends, rules: &Rules) -> Result<Knock, Refused> {
     let (peer, local) = (ends.peer.to_canonical(), ends.local.to_canonical());
     let is_proxied = headers.keys().map(HeaderName::as_str).any(is_of_proxy);
     let address = if is_proxied { behind(headers, peer, &rules.proxies).ok_or(Refused::Proxy)? } else { peer };
-    // Both ends are on this machine, or somebody may listen in between.
+    // The traffic stays on this machine, so that it cannot be read in transit.
     let is_here = peer.is_loopback() || peer == local;
     if !is_here && !is_proxied && rules.afar == Afar::Proxies {
         return Err(Refused::Readable);
     }
     let host = only(headers, HOST).and_then(|host| authority(host?)).ok_or(Refused::Host)?;
-    // A name that the owner told us, which no attacker can point elsewhere. On this machine nobody needs it.
+    // A configured name, which an attacker cannot point elsewhere. Connections from this machine do not need it.
     let is_named = (is_proxied || !peer.is_loopback()) && rules.origins.iter().any(|origin| is_at(origin, &host));
     if !is_ours(&host, local) && !is_named {
         return Err(Refused::Host);
@@ -137,14 +134,14 @@ fn is_of_proxy(name: &str) -> bool {
     PROXY_HEADERS.contains(&name) || name.contains(FORWARDED)
 }
 
-/// Whether a page from elsewhere asks in a way of which browsers do not tell the origin. To follow a link is fine.
+/// True for a cross-site request for which browsers send no `Origin`. Following a link (`navigate`) is allowed.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let is = |name, value: &str| headers.get(HeaderName::from_static(name)).is_some_and(|told| told == value);
     is("sec-fetch-site", "cross-site") && !is("sec-fetch-mode", "navigate")
 }
 
-/// For whom a proxy asks: the last address on the way that is no trusted proxy. `None` if the peer is not trusted, or does
-/// not say it.
+/// Returns the client's address as reported by a trusted proxy: the last hop that is not itself a trusted proxy. `None`
+/// if the peer is not trusted or reports no valid address.
 fn behind(headers: &HeaderMap, peer: IpAddr, proxies: &[IpAddr]) -> Option<IpAddr> {
     if !proxies.contains(&peer) {
         return None;
@@ -154,13 +151,14 @@ fn behind(headers: &HeaderMap, peer: IpAddr, proxies: &[IpAddr]) -> Option<IpAdd
     way.find(|hop| hop.as_ref().map_or(true, |hop| !proxies.contains(hop)))?.ok()
 }
 
-/// Whether an origin's place is this host.
+/// True if the origin's authority equals this host.
 fn is_at(origin: &str, host: &Authority) -> bool {
     let uri = origin.trim_end_matches('/').to_ascii_lowercase().parse::<Uri>();
     uri.is_ok_and(|uri| uri.authority().is_some_and(|place| place == host))
 }
 
-/// The value of a header that may be given once: `None` when it is doubled or not text, `Some(None)` when it is absent.
+/// Returns the value of a header that may occur once: `None` if it is repeated or not text, `Some(None)` if it is
+/// absent.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<Option<&str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -170,13 +168,13 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<Option<&str>> {
     }
 }
 
-/// A host and port in lower case, without anything that could hide another name.
+/// Parses a host and port in lower case. `None` if the text contains anything that could hide another name.
 fn authority(text: &str) -> Option<Authority> {
     let authority: Authority = text.to_ascii_lowercase().parse().ok()?;
     is_plain(&authority).then_some(authority)
 }
 
-/// Whether there is nothing but a host and a port: no user before them, and nothing between them.
+/// True if the authority consists of a host and an optional port only: no user info, nothing in between.
 fn is_plain(authority: &Authority) -> bool {
     let rest = authority.as_str().strip_prefix(authority.host());
     let port = rest.map(|rest| rest.strip_prefix(':').unwrap_or(rest));
@@ -195,14 +193,15 @@ fn address(host: &str) -> Option<IpAddr> {
     }
 }
 
-/// Whether a host is this machine, or the address of ours by which the request came: an address cannot be pointed
-/// elsewhere, as a name can.
+/// True if the host is a loopback name or the local address of the connection. Unlike a name, an address cannot be
+/// pointed elsewhere.
 fn is_ours(host: &Authority, local: IpAddr) -> bool {
     let named = matches!(host.host(), "localhost" | "127.0.0.1" | "[::1]");
     named || address(host.host()) == Some(local)
 }
 
-/// Whether a page of this origin may connect. `own_port` is the gateway's port, for a request from this machine.
+/// Returns true if a page of this origin may connect. `own_port` is the gateway's port, for a request from this
+/// machine.
 fn may_connect(
     origin: &str,
     (host, is_proxied): (&Authority, bool),
@@ -212,15 +211,15 @@ fn may_connect(
     let plain = origin.to_ascii_lowercase();
     let Ok(uri) = plain.parse::<Uri>() else { return false };
     let (Some(scheme @ ("http" | "https")), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
-    // Nothing but a scheme and a place: what a parser passes over could hide another one.
+    // Accept a scheme and an authority only: parts that a parser ignores could hide another authority.
     if !is_plain(from) || plain != format!("{scheme}://{from}") {
         return false;
     }
     let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
     let port = from.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
     let is_own = own_port == Some(port) && is_loopback(from.host());
-    // The gateway's own pages may connect, by whichever name of this machine and from where it serves them; those of other
-    // programs on this machine may not. Behind a proxy neither is known.
+    // Pages served by the gateway itself may connect, by any name of this machine; pages of other local programs may
+    // not. Behind a proxy neither can be determined.
     is_own || (!is_proxied && from == host) || allowed.iter().any(listed)
 }
 
@@ -258,9 +257,9 @@ mod tests {
         assert_eq!(from(Afar::Proxies, "192.0.2.2", &[]), Err(Refused::Readable));
         assert_eq!(from(Afar::Proxies, "192.0.2.2", &way), Err(Refused::Proxy));
         assert_eq!(from(Afar::Proxies, "10.0.0.9", &way), Ok((false, true)));
-        // The machine of a proxy is not a proxy.
+        // A request from a proxy's machine without proxy headers is not a proxied request.
         assert_eq!(from(Afar::Proxies, "10.0.0.9", &[]), Err(Refused::Readable));
-        // This machine, by its own address.
+        // Same machine, through its own network address.
         assert_eq!(from(Afar::Proxies, "192.0.2.1", &[]), Ok((false, false)));
         assert_eq!(from(Afar::Proxies, "::ffff:192.0.2.1", &[]), Ok((false, false)));
     }
@@ -280,7 +279,7 @@ mod tests {
         for origin in ["http://192.0.2.1:18789", "https://192.0.2.1:18789", "https://desk.example"] {
             assert_eq!(judged("192.0.2.1:18789", Some(origin)), Ok(Caller::Page), "{origin}");
         }
-        // A page on another machine's own loopback is no page of ours.
+        // A page served from the loopback of another machine is foreign.
         for origin in ["http://localhost:5173", "http://192.0.2.1", "http://192.0.2.2:18789", "null"] {
             assert_eq!(judged("192.0.2.1:18789", Some(origin)), Err(Refused::Origin), "{origin}");
         }
@@ -305,7 +304,7 @@ mod tests {
                 .map(|knock| (knock.address.to_string(), knock.is_direct))
         };
         assert_eq!(knock("198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
-        // What the client itself wrote stands before what the proxies saw.
+        // Entries written by the client precede those that the proxies added.
         assert_eq!(knock("127.0.0.1, 198.51.100.7, 10.0.0.9"), Ok(("198.51.100.7".to_owned(), false)));
         assert_eq!(knock("::ffff:198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
         for way in ["", "unknown", "198.51.100.7, nonsense", "10.0.0.9"] {
@@ -428,7 +427,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(4000))]
 
-        /// Whatever stands in the headers is judged, and nobody is let in whose words are not plainly this machine's.
+        /// Arbitrary headers never cause a panic, and only requests that name this machine unambiguously are admitted.
         #[test]
         fn r50_any_header_is_judged(
             host in "[a-z0-9:.@\\[\\]%/-]{0,30}", origin in "(https?://)?[a-z0-9:.@\\[\\]%/-]{0,30}", way in "[0-9a-f:., ]{0,40}",

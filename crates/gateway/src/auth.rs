@@ -1,4 +1,4 @@
-//! The shared secret: who knows it is the owner.
+//! Authentication with the shared secret (token or password), and the rate limiter for failed attempts.
 
 use std::{
     collections::HashMap,
@@ -15,19 +15,19 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 use tokio::time::Instant;
 
-/// So many wrong secrets from one address…
+/// Failed attempts from one address within [`WINDOW`] that lock it out.
 const FAILURES: usize = 10;
-/// …in so short a time…
+/// Period over which failed attempts are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// …and no secret from there that can be guessed is compared for so long.
+/// Duration of a lockout. Guessable secrets from a locked-out address are not compared at all.
 const LOCKOUT: Duration = Duration::from_secs(300);
-/// So many wrong secrets from all addresses in a [`WINDOW`]…
+/// Failed attempts from all addresses within [`WINDOW`] after which attempts are throttled globally.
 const FAILURES_OF_ALL: usize = 1_000;
-/// …and only one secret that can be guessed is compared in this time.
+/// Minimum interval between comparisons of guessable secrets while the global throttle is active.
 const PACE_OF_ALL: Duration = Duration::from_millis(250);
-/// How many characters a token has at least that nobody can guess, however often they try.
+/// Minimum length of a token, in characters, to count as unguessable.
 pub(crate) const LONG_ENOUGH: usize = 16;
-/// How many addresses are watched at once; beyond it the record is started afresh.
+/// Maximum number of addresses tracked at once. When exceeded, all counts are cleared.
 const ADDRESSES: usize = 4096;
 
 /// The gateway's token, its password, or both. Either is accepted in either field, as clients send them.
@@ -38,40 +38,41 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// A secret of these; a blank one counts as none.
+    /// Creates a secret; a blank token or password counts as absent.
     pub fn new(token: Option<String>, password: Option<String>) -> Self {
         let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         Self { token: given(token), password: given(password) }
     }
 
-    /// Whether there is nothing to know, so that nobody could come in.
+    /// Returns true if neither token nor password is set, so that no client could authenticate.
     pub fn is_empty(&self) -> bool {
         self.token.is_none() && self.password.is_none()
     }
 
-    /// How long the token is, if there is one. A password is for people, who know what they do.
+    /// Length of the token in characters, if there is one. The length of a password is left to the owner.
     pub(crate) fn token_length(&self) -> Option<usize> {
         self.token.as_ref().map(|token| token.chars().count())
     }
 
-    /// What clients are told that they need.
+    /// Returns the kind of secret that clients are asked for.
     pub(crate) fn kind(&self) -> Kind {
         if self.token.is_some() { Kind::Token } else { Kind::Password }
     }
 
-    /// Whether one of the texts is the secret. Takes the same time for every wrong text.
+    /// True if one of the texts is the token or the password. Constant time for all wrong texts.
     fn is_among(&self, shown: &[&str]) -> bool {
         Self::is_one_of([&self.token, &self.password].into_iter().flatten(), shown)
     }
 
-    /// Whether one of the texts is the token, and that is too long to be guessed. A password is made by people, so it can be.
+    /// True if one of the texts is the token and the token is long enough to be unguessable. Passwords are chosen by
+    /// people and always count as guessable.
     fn is_unguessable_among(&self, shown: &[&str]) -> bool {
         Self::is_one_of(self.token.iter().filter(|token| token.chars().count() >= LONG_ENOUGH), shown)
     }
 
     fn is_one_of<'a>(known: impl Iterator<Item = &'a String>, shown: &[&str]) -> bool {
         let pairs = known.flat_map(|known| shown.iter().map(move |shown| (known, shown)));
-        // Digests have one length, so not even the secret's length shows.
+        // Digests have equal length, so the comparison does not reveal the secret's length.
         let same = |known: &str, shown: &str| Sha256::digest(known).ct_eq(&Sha256::digest(shown));
         pairs.fold(Choice::from(0), |found, (known, shown)| found | same(known, shown)).into()
     }
@@ -83,17 +84,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Which secret a client is asked for.
+/// Kind of secret that a client is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The token.
     Token,
-    /// The password.
     Password,
 }
 
 impl Kind {
-    /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -102,33 +100,33 @@ impl Kind {
     }
 }
 
-/// By what a client was let in.
+/// How a client authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof<T> {
-    /// It knows the secret.
+    /// With the shared secret.
     Secret,
-    /// By something else, which is worth this.
+    /// With another credential, which grants this.
     Other(T),
 }
 
-/// Why a client is not the owner.
+/// Why authentication failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// It showed nothing.
+    /// No credential was sent.
     Missing(Kind),
-    /// It showed something else.
+    /// The credential is wrong.
     Mismatch(Kind),
-    /// It showed a device token that is none.
+    /// The device token is unknown.
     DeviceToken,
-    /// It was wrong too often.
+    /// Too many failed attempts.
     TooOften {
-        /// How long the lockout lasts yet.
+        /// Remaining time of the lockout.
         wait: Duration,
     },
 }
 
 impl Denied {
-    /// In a word.
+    /// Short description for the audit log.
     fn word(self) -> &'static str {
         match self {
             Self::Missing(_) => "nothing shown",
@@ -139,7 +137,7 @@ impl Denied {
         }
     }
 
-    /// What the client is told.
+    /// Returns the error that is sent to the client.
     pub(crate) fn error(self, generation: Generation) -> ErrorShape {
         let (message, code, reason, step) = match self {
             Self::Missing(kind) => {
@@ -179,12 +177,12 @@ impl Denied {
     }
 }
 
-/// How many whole seconds somebody has to wait: never less than it is.
+/// Returns a waiting time in whole seconds, rounded up.
 pub(crate) fn seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
-/// The same in words.
+/// Formats a waiting time in whole seconds, rounded up.
 pub(crate) fn told(wait: Duration) -> String {
     let seconds = seconds(wait);
     format!("{seconds} second{}", if seconds == 1 { "" } else { "s" })
@@ -194,7 +192,7 @@ fn code(kind: Kind, what: &str) -> String {
     format!("AUTH_{}_{what}", kind.name().to_uppercase())
 }
 
-/// Compares secrets and counts wrong ones.
+/// Compares secrets and limits the rate of failed attempts.
 #[derive(Debug)]
 pub(crate) struct Bouncer {
     secret: Secret,
@@ -202,21 +200,21 @@ pub(crate) struct Bouncer {
     audit: Audit,
 }
 
-/// Wrong secrets, by address and altogether.
+/// Failed attempts, per address and in total.
 #[derive(Debug, Default)]
 struct Failures {
     by_address: HashMap<IpAddr, Record>,
-    /// When the current window began.
+    /// Start of the current window.
     since: Option<Instant>,
-    /// How many there were in it.
+    /// Failed attempts in the current window.
     count: usize,
-    /// When the next secret is compared, once there were too many.
+    /// Earliest time of the next comparison while the global throttle is active.
     next: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct Record {
-    /// When it was wrong, oldest first; never more than [`FAILURES`].
+    /// Times of failed attempts, oldest first; at most [`FAILURES`].
     failures: Vec<Instant>,
     locked_until: Option<Instant>,
 }
@@ -226,32 +224,32 @@ impl Bouncer {
         Self { secret, wrong: Mutex::default(), audit: Audit::default() }
     }
 
-    /// The same, which notes who is wrong.
+    /// Sets the audit log that failed attempts are recorded in.
     pub(crate) fn noting(mut self, audit: Audit) -> Self {
         self.audit = audit;
         self
     }
 
-    /// What clients are told that they need.
+    /// Returns the kind of secret that clients are asked for.
     pub(crate) fn kind(&self) -> Kind {
         self.secret.kind()
     }
 
-    /// Whether a client knows the secret.
+    /// Checks the shared secret.
     ///
-    /// From an address that is locked out no secret is compared that can be guessed: an answer would tell whoever guesses
-    /// there that a guess was right. A long token cannot be guessed, so its owner is never locked out.
+    /// While an address is locked out, guessable secrets from it are not compared: the response would otherwise confirm
+    /// a correct guess. A long token cannot be guessed, so its owner is never locked out.
     pub(crate) fn check(&self, auth: &Auth, address: IpAddr, now: Instant) -> Result<(), Denied> {
         self.judge(auth, (address, now), || None::<()>).map(|_| ())
     }
 
-    /// Whether a text holds the secret, so that nobody else shall see it.
+    /// Returns true if one of the words of a text is the secret, so that the text must not be shown to others.
     pub(crate) fn is_in(&self, text: &str) -> bool {
         self.secret.is_among(&text.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// Whether a client knows the secret, or else shows something that is as good and cannot be guessed: what that is worth.
-    /// Every way in is counted here, so none is a way around the lockout.
+    /// Checks the shared secret or, failing that, another unguessable credential (`else_worth`, which returns what it
+    /// grants). All authentication methods pass through here and are counted, so none bypasses the lockout.
     pub(crate) fn judge<T>(
         &self,
         auth: &Auth,
@@ -262,7 +260,7 @@ impl Bouncer {
         let denied = match (shown.is_empty(), &auth.device_token) {
             (false, _) => Denied::Mismatch(self.kind()),
             (true, Some(_)) => Denied::DeviceToken,
-            // There are none here, so it is a guess like any other.
+            // Bootstrap tokens are not supported, so this counts as a failed guess.
             (true, None) if auth.bootstrap_token.is_some() => Denied::Mismatch(self.kind()),
             (true, None) => return Err(Denied::Missing(self.kind())),
         };
@@ -273,7 +271,7 @@ impl Bouncer {
             return Ok(Proof::Other(worth));
         }
         let address = bucket(address);
-        // Held until the answer is noted: of many guesses at once no more are compared than one after the other.
+        // Held until the result is recorded: concurrent guesses get no more comparisons than sequential ones.
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wait) = wrong.wait(address, now) {
             return Err(Denied::TooOften { wait });
@@ -292,7 +290,8 @@ impl Bouncer {
     }
 }
 
-/// Addresses that one machine may choose from count as one: both spellings of an IPv4 address, and an IPv6 network.
+/// Returns the prefix that an address is rate-limited by: an IPv4 address in either spelling, or the /64 of an IPv6
+/// address, since one machine can choose freely within it.
 pub(crate) fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -303,13 +302,13 @@ pub(crate) fn household(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The same, with all addresses of this machine as one: every program here can use each of them.
+/// Like [`household`], with all loopback addresses as one: every local program can use each of them.
 fn bucket(address: IpAddr) -> IpAddr {
     if address.to_canonical().is_loopback() { Ipv4Addr::LOCALHOST.into() } else { household(address) }
 }
 
 impl Failures {
-    /// How long somebody has to wait before a secret of theirs is compared, if they must.
+    /// Returns the time to wait before a secret from this address is compared, if any.
     fn wait(&mut self, address: IpAddr, now: Instant) -> Option<Duration> {
         if let Some(wait) = self.by_address.get(&address).and_then(|record| record.lockout(now)) {
             return Some(wait);
@@ -329,7 +328,7 @@ impl Failures {
         }
     }
 
-    /// Notes a wrong secret; returns whether its address is locked out from now on.
+    /// Records a failed attempt; returns true if it locks the address out.
     fn note(&mut self, address: IpAddr, now: Instant) -> bool {
         self.count += 1;
         if self.by_address.len() >= ADDRESSES && !self.by_address.contains_key(&address) {
@@ -342,13 +341,13 @@ impl Failures {
 }
 
 impl Record {
-    /// How long the lockout lasts yet, if there is one.
+    /// Remaining time of the lockout, if any.
     fn lockout(&self, now: Instant) -> Option<Duration> {
         let wait = self.locked_until?.saturating_duration_since(now);
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Notes a wrong secret.
+    /// Records a failed attempt.
     fn note(&mut self, now: Instant) {
         self.locked_until = None;
         self.failures.retain(|at| now.saturating_duration_since(*at) < WINDOW);
@@ -415,7 +414,7 @@ mod tests {
         let locked = Err(Denied::TooOften { wait: Duration::from_secs(290) });
         assert_eq!(bouncer.check(&wrong, HOME, now), locked);
         assert_eq!(bouncer.check(&wrong, Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), now), locked);
-        // R35: a secret that can be guessed is not even compared.
+        // R35: a guessable secret is not even compared.
         assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, now), locked);
         let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
         assert_eq!(bouncer.check(&wrong, elsewhere, now), Err(Denied::Mismatch(Kind::Token)));
@@ -432,7 +431,7 @@ mod tests {
             homes.dedup();
             homes.len() == 1
         };
-        // Guesses that are spread over all spellings of one address are guesses of one.
+        // Guesses spread over all spellings of one address count as guesses from one address.
         let bouncer = bouncer(Some("s"), None);
         let spellings = ["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"];
         let network = ["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"];
@@ -449,7 +448,7 @@ mod tests {
         assert!(!same(&["192.0.2.7", "192.0.2.8"]));
     }
 
-    /// All ways to show something, in every company: none leaves the count as it was.
+    /// Every combination of credential fields is counted as a failed attempt.
     #[tokio::test]
     async fn r36_every_way_in_is_counted() {
         for fields in 1_u8..16 {
@@ -465,7 +464,7 @@ mod tests {
             let judged = |auth: &Auth| bouncer.judge(auth, (HOME, now), || None::<()>);
             let evaluated = (0..100).filter(|_| !matches!(judged(&guess), Err(Denied::TooOften { .. }))).count();
             assert_eq!(evaluated, FAILURES, "{guess:?}");
-            // From here on no secret is compared that can be guessed. A token of a device cannot.
+            // From here on guessable secrets are not compared. Device tokens still are.
             let right = Auth { token: Some("s".to_owned()), ..Auth::default() };
             let locked = bouncer.judge(&right, (HOME, now), || None::<()>);
             assert!(matches!(locked, Err(Denied::TooOften { .. })), "{locked:?}");
@@ -483,7 +482,7 @@ mod tests {
         assert!(matches!(guesses[49], Err(Denied::TooOften { .. })));
         assert_eq!(bouncer.check(&shows(Some(token), None), HOME, now), Ok(()));
         assert_eq!(bouncer.check(&shows(None, Some(token)), HOME, now), Ok(()));
-        // A password is made by people, and people can guess it.
+        // Passwords are chosen by people and count as guessable.
         assert!(matches!(bouncer.check(&shows(None, Some("password")), HOME, now), Err(Denied::TooOften { .. })));
     }
 
@@ -511,7 +510,7 @@ mod tests {
             attempts.filter(|at| tried(*at, now) == Err(Denied::Mismatch(Kind::Password))).count()
         };
         assert_eq!(compared(0..1_000, start), 1_000);
-        // From here on one comparison every quarter of a second.
+        // From here on there is one comparison every 250 ms.
         assert_eq!(compared(1_000..2_000, start), 1);
         assert_eq!(compared(2_000..3_000, start + Duration::from_millis(249)), 0);
         assert_eq!(compared(3_000..4_000, start + Duration::from_millis(250)), 1);

@@ -1,7 +1,7 @@
-//! News of conversations: which of them changed, for clients that show a list of them.
+//! Publishes session changes (`sessions.changed`) to clients that show a list of sessions.
 //!
-//! What changes is announced by whoever sees it, a moment is waited for more, and then each of them is read once: a busy
-//! one costs a few readings a second, not one for each step of each run.
+//! Changes are collected for a short time and deduplicated, then each changed session is read once. A busy session
+//! therefore costs a few reads a second, not one per step of each run.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,26 +13,25 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::projector::Projector;
 
-/// How long is waited for more.
+/// Time to collect further changes before they are published.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// What became of a conversation.
+/// A change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Which one.
     pub(crate) key: SessionKey,
-    /// What, in a word.
+    /// Reason as sent to clients.
     pub(crate) reason: &'static str,
 }
 
-/// Tells those who follow conversations what changes, for as long as the handle lives.
+/// Publishes changes to subscribed clients until the handle is dropped.
 pub(crate) fn tell(hub: Hub, projector: Projector, mut changes: UnboundedReceiver<Change>) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(task::spawn("session news", async move {
         while let Some(first) = changes.recv().await {
             tokio::time::sleep(MOMENT).await;
             let mut all = vec![first];
             while let Ok(next) = changes.try_recv() {
-                // The newest word about a conversation stands for the others.
+                // The newest change of a session replaces earlier ones.
                 all.retain(|change| change.key != next.key);
                 all.push(next);
             }
@@ -63,7 +62,7 @@ fn payload(Change { key, reason }: &Change, row: Option<Value>, now: u64) -> Val
     payload
 }
 
-/// What is at work in which conversation, read once for all rows of a list.
+/// Active runs by session, read once for all rows of a list.
 #[derive(Debug)]
 pub(crate) struct AtWork {
     runs: HashMap<SessionKey, Vec<RunId>>,
@@ -71,7 +70,7 @@ pub(crate) struct AtWork {
 }
 
 impl AtWork {
-    /// What is at work now.
+    /// Reads the active runs.
     pub(crate) fn now(hub: &Hub) -> Self {
         let mut runs = HashMap::<_, Vec<_>>::new();
         for work in hub.work() {
@@ -80,7 +79,7 @@ impl AtWork {
         Self { runs, read_at: hub.ambient().now_ms() }
     }
 
-    /// A conversation as lists show it, with what is at work in it for those who know about that.
+    /// Builds the list row of a session; for protocol 4 with its active runs.
     pub(crate) fn row(&self, key: &SessionKey, record: &Record, generation: Generation) -> Value {
         let mut row = session_row(key, record, generation);
         if generation == Generation::Four {

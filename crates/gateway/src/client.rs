@@ -1,4 +1,4 @@
-//! A client that was let in: what it may do, what it wants to hear, and how it is told.
+//! An authenticated client: its permissions, its subscriptions and its send queue.
 
 use std::{
     collections::BTreeSet,
@@ -20,40 +20,39 @@ use crate::{
     server::Server,
 };
 
-/// In how many conversations one client may hear what is said, beside hearing of all.
+/// Maximum number of sessions whose messages one client may subscribe to individually.
 pub(crate) const READS: usize = 256;
 
-/// How OpenClaw's TUI of protocol 4 calls itself.
+/// Client id of OpenClaw's TUI for protocol 4.
 const TUI: &str = "openclaw-tui";
 
-/// A connection whose `connect` was good.
+/// A connection whose `connect` request was accepted.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Its number.
+    /// Connection number.
     pub(crate) id: u64,
-    /// The protocol that it speaks.
+    /// Negotiated protocol version.
     pub(crate) generation: Generation,
-    /// What it may do.
     pub(crate) scopes: Scopes,
-    /// Whether it knows the secret; otherwise it has a token of its device.
+    /// True if it authenticated with the shared secret, false if with a device token.
     has_secret: bool,
     /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
-    /// Whether it wants to be told of tools.
+    /// True if it wants tool events.
     pub(crate) tool_events: bool,
-    /// Whether it is lost if it hears that its message was accepted and what came of it in one breath.
+    /// True if the client needs a pause between the `accepted` response and the run's events; without it, it misses the
+    /// end of a run that finishes at once.
     pub(crate) needs_pause: bool,
-    /// How it is told anything.
     pub(crate) outbox: Arc<Outbox>,
-    /// Which state of the list of who is here it knows.
+    /// Version of the presence list that was last sent to it.
     pub(crate) presence: AtomicU64,
-    /// Its own place in that list, until it is gone.
+    /// Its entry in the presence list; removed on drop.
     _stay: Option<Stay>,
-    /// Whether it wants to hear when conversations change.
+    /// True if it subscribed to session changes.
     follows: AtomicBool,
-    /// In which conversations it wants to hear what is said.
+    /// Sessions whose messages it subscribed to.
     reads: Mutex<BTreeSet<SessionKey>>,
-    /// How many want to hear such things, this one included if it does.
+    /// Shared counters of all subscriptions, including its own.
     followers: Arc<Followers>,
 }
 
@@ -66,7 +65,7 @@ impl Drop for Client {
 }
 
 impl Client {
-    /// One that was just welcomed, knows this state of the list of who is here, and has this place in it.
+    /// Creates a client after a successful handshake, with the presence version it was sent and its entry in the list.
     pub(crate) fn new(
         server: &Server,
         session: Session,
@@ -90,28 +89,29 @@ impl Client {
         }
     }
 
-    /// The scopes of the devices that it may manage: its own, or all if it knows the secret, with which it could ask for all.
-    /// OpenClaw's CLI shows the secret and asks for `operator.pairing` to remove a device.
+    /// Scopes of the devices that it may manage: its own scopes, or all if it authenticated with the shared secret,
+    /// which would allow it to request all. OpenClaw's CLI sends the secret and requests only `operator.pairing` to
+    /// remove a device.
     pub(crate) fn manages(&self) -> Scopes {
         if self.has_secret { Scopes::of(vec![Scope::Admin.name().to_owned()]) } else { self.scopes.clone() }
     }
 
-    /// How much of the owner's authority the runs have that it asks for.
+    /// Authority of the runs that it starts.
     pub(crate) fn authority(&self) -> Authority {
         if self.scopes.allow(Scope::Admin) { Authority::Full } else { Authority::Limited }
     }
 
-    /// Whether it hears what happens in runs.
+    /// True if it receives run events.
     pub(crate) fn hears_runs(&self) -> bool {
         self.scopes.allow(Scope::Read)
     }
 
-    /// Whether it wants to hear when conversations change, and may.
+    /// True if it is subscribed to session changes and has the scope for them.
     pub(crate) fn follows(&self) -> bool {
         self.follows.load(Ordering::Relaxed) && self.hears_runs()
     }
 
-    /// Begins or ends to hear when conversations change.
+    /// Subscribes to session changes, or unsubscribes.
     pub(crate) fn follow(&self, wants: bool) {
         if self.follows.swap(wants, Ordering::Relaxed) == wants {
             return;
@@ -123,14 +123,15 @@ impl Client {
         }
     }
 
-    /// Whether it wants to hear what is said in a conversation, and may. Older clients do not know how that is told.
+    /// True if it is subscribed to a session's messages and has the scope for them. Protocol 3 does not have these
+    /// events.
     pub(crate) fn hears_messages(&self, key: &SessionKey) -> bool {
         self.generation == Generation::Four
             && self.hears_runs()
             && (self.follows.load(Ordering::Relaxed) || self.reads().contains(key))
     }
 
-    /// Begins to hear what is said in a conversation; `false` if it follows too many.
+    /// Subscribes to a session's messages; `false` if it has too many subscriptions.
     pub(crate) fn read_along(&self, key: SessionKey) -> bool {
         let mut reads = self.reads();
         if reads.len() >= READS && !reads.contains(&key) {
@@ -142,7 +143,7 @@ impl Client {
         true
     }
 
-    /// Ends to hear what is said in a conversation.
+    /// Unsubscribes from a session's messages.
     pub(crate) fn look_away(&self, key: &SessionKey) {
         if self.reads().remove(key) {
             self.followers.of_one.fetch_sub(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
-//! One socket's life: a challenge, a judgement, then questions and news until one side leaves.
+//! The life of one WebSocket: challenge, authentication, then requests and events until one side closes.
 //!
-//! One task reads and answers, another writes what is in the outbox. Answers are worked on side by side, so a slow one
-//! holds up no other. When the connection ends, what it was waiting for is forgotten; the runs go on.
+//! One task reads and answers requests, another writes the send queue to the socket. Requests are answered
+//! concurrently, so a slow one does not delay others. When the connection ends, its pending responses are dropped; runs
+//! continue.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -37,48 +38,47 @@ use crate::{
     server::Server,
 };
 
-/// How often a client hears that we are here. Clients that hear nothing for twice as long leave.
+/// Interval of `tick` events. Clients disconnect if they receive nothing for twice as long.
 pub(crate) const TICK: Duration = Duration::from_secs(30);
-/// How often a client of protocol 4 is pinged.
+/// Interval of WebSocket pings to clients of protocol 4.
 const PING: Duration = Duration::from_secs(25);
-/// How long a client may take to say who it is.
+/// Deadline for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may take to hear the last words.
+/// Time a client has to receive the close frame.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a client that sent too much may take to finish sending and read why it is closed.
+/// Time a client that sent too much has to finish sending and read the close frame.
 const LINGER: Duration = Duration::from_secs(5);
-/// How long a client that needs it has to take in that its message was accepted, before it hears of the run. OpenClaw's TUI
-/// then says "waiting"; if it reads the end of the run in the same breath, it says so for ever.
+/// Pause between an `accepted` response and the run's events, for clients that need it. OpenClaw's TUI shows "waiting"
+/// after the response; if it reads the end of the run at the same time, it shows that forever.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How many questions of one client are worked on at once.
+/// Maximum number of concurrent requests per client.
 const QUESTIONS: usize = 256;
 
-/// Somebody at the door.
+/// A peer whose request passed the origin check.
 #[derive(Debug)]
 pub(crate) struct Visitor {
-    /// The peer.
+    /// The connection and its pre-authentication limits.
     pub(crate) guest: Arc<Guest>,
-    /// What its headers say of it.
     pub(crate) knock: Knock,
 }
 
 impl Visitor {
-    /// Where it is, also behind a proxy.
+    /// Client address, also behind a proxy.
     pub(crate) fn address(&self) -> IpAddr {
         self.knock.address
     }
 
-    /// It has said who it is: the lobby's rules do not bind it any more.
+    /// Marks the connection as authenticated; pre-authentication limits no longer apply.
     pub(crate) fn welcome(&self) {
         self.guest.welcome();
     }
 }
 
-/// How many bytes leave together, unless one message is longer. A socket keeps as much room as it ever needed, so this is
-/// little.
+/// Number of bytes that are flushed together, unless one message is longer. Small, because a socket's buffer keeps the
+/// largest size it ever needed.
 const HANDFUL: usize = 4_096;
 
-/// A connection from its first word to its last.
+/// Runs a connection from the challenge to the close frame.
 pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor) {
     let (sink, stream) = socket.split();
     let outbox = Arc::new(Outbox::new());
@@ -86,7 +86,7 @@ pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor
     let mut inbox = Inbox { stream, guest: visitor.guest.clone(), is_refused: false };
     let farewell = converse(&server, &mut inbox, &outbox, &visitor).await;
     outbox.close(farewell);
-    // A peer that does not take its last words is left behind.
+    // A peer that does not read its close frame in time is dropped.
     if inbox.is_refused {
         Box::pin(timeout(LINGER, linger(writer, &visitor.guest))).await.ok();
     } else {
@@ -94,18 +94,18 @@ pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor
     }
 }
 
-/// Sends the close frame to a peer that may be in the middle of sending something too large. A client that does not read
-/// while it sends must be able to finish first.
+/// Sends the close frame to a peer that may still be sending an oversized message. A client that does not read while it
+/// sends must be able to finish first.
 async fn linger(writer: AbortOnDropHandle<()>, guest: &Guest) {
     let sending = async {
-        // A writer that panicked has sent all that it will.
+        // A writer that panicked will not send anything more.
         writer.await.ok();
         guest.finish_sending().await;
     };
     tokio::join!(sending, guest.discard());
 }
 
-/// Sends what is in the outbox; what comes together leaves together.
+/// Writes the send queue to the socket, batching messages that are ready together.
 async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
     let mut unflushed = None;
     loop {
@@ -126,7 +126,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
                 flushed
             }
             Next::End(message) => {
-                // The peer may have gone before us, and that is fine.
+                // The peer may have closed already.
                 sink.send(message).await.ok();
                 return;
             }
@@ -138,7 +138,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
     }
 }
 
-/// Sends what was handed over, so that what the peer has does not count as waiting.
+/// Flushes the batch and releases its bytes from the send queue's accounting.
 async fn flush(
     sink: &mut SplitSink<WebSocket, Message>,
     outbox: &Outbox,
@@ -149,25 +149,24 @@ async fn flush(
     flushed
 }
 
-/// What came in.
+/// Result of reading from the socket.
 enum Heard {
-    /// A message.
     Said(Bytes),
-    /// Nothing more will come; this is what there is to say to it.
+    /// No further message will be read; the connection is closed with this frame.
     Over(Farewell),
 }
 
-/// What a client says.
+/// The receiving half of a connection.
 struct Inbox {
     stream: SplitStream<WebSocket>,
     guest: Arc<Guest>,
-    /// Whether the peer sent something too large, and may still be sending it. The WebSocket then reads no more: what comes
-    /// is discarded below it.
+    /// True if the peer sent an oversized message and may still be sending it. The WebSocket is no longer read; the
+    /// bytes are discarded below it.
     is_refused: bool,
 }
 
 impl Inbox {
-    /// The next message of at most so many bytes. Cancel safe.
+    /// Returns the next message of at most `limit` bytes. Cancel safe.
     async fn hear(&mut self, limit: usize) -> Heard {
         loop {
             let said = match self.stream.next().await {
@@ -176,7 +175,7 @@ impl Inbox {
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
                 Some(Ok(Message::Close(_))) | None => return Heard::Over(Farewell::new(1000, "")),
                 Some(Err(error)) => {
-                    // The kind of error is hidden behind its text.
+                    // The error type is opaque; only its text shows the kind.
                     let is_too_large = self.guest.is_spent() || error.to_string().contains("too long");
                     return Heard::Over(if is_too_large { self.refuse(limit) } else { Farewell::new(1002, "") });
                 }
@@ -185,23 +184,23 @@ impl Inbox {
         }
     }
 
-    /// What a peer hears that says more at once than it may.
+    /// Returns the close frame for an oversized message.
     fn refuse(&mut self, limit: usize) -> Farewell {
         self.is_refused = true;
         tracing::warn!(address = %self.guest.address(), limit, "a client was sent away: its message is too large");
         Farewell::new(1009, &format!("message too large: at most {limit} bytes are taken"))
     }
 
-    /// Waits until the peer has closed its side: a socket that is dropped with unread bytes takes our last words with
-    /// it. Whoever waits for this has a timeout.
+    /// Waits until the peer has closed its side: dropping a socket with unread bytes would discard the close frame. The
+    /// caller applies a timeout.
     async fn close(&mut self) {
         while let Some(Ok(_)) = self.stream.next().await {}
     }
 }
 
-/// Everything between the first word and the last.
+/// Runs the handshake, then serves requests; returns the close frame.
 async fn converse(server: &Arc<Server>, inbox: &mut Inbox, outbox: &Arc<Outbox>, visitor: &Visitor) -> Farewell {
-    // What it takes to get to know each other is let go of after that: whoever only listens costs little.
+    // Boxed, so that the handshake's memory is freed afterwards and an idle connection stays small.
     let known = tokio::select! {
         biased;
         () = server.stop.cancelled() => return Farewell::new(1012, "service restart"),
@@ -225,13 +224,13 @@ async fn converse(server: &Arc<Server>, inbox: &mut Inbox, outbox: &Arc<Outbox>,
         farewell = serve(server, inbox, &client).instrument(span) => farewell,
     };
     if let Some(revoked) = revoked {
-        // Nobody need end what has ended.
+        // Marks the token as unused, so that it is removed from the list.
         revoked.cancel();
     }
     farewell
 }
 
-/// Finds out who a stranger is and says hello. With the client comes what fires when its device is revoked.
+/// Performs the handshake and sends `hello-ok`. The token, if any, is cancelled when the client's device is revoked.
 async fn get_to_know(
     server: &Arc<Server>,
     inbox: &mut Inbox,
@@ -249,7 +248,7 @@ async fn get_to_know(
     Ok((client, revoked))
 }
 
-/// Challenges a stranger and judges its answer.
+/// Sends the challenge and verifies the `connect` request.
 async fn greet(
     server: &Server,
     inbox: &mut Inbox,
@@ -297,8 +296,8 @@ async fn greet(
     Ok((id, session, token))
 }
 
-/// Lets the device of a connection belong to the owner, or has it wait until somebody approves it. The token is for the
-/// device to show next time.
+/// Pairs the device of an authenticated connection, or registers a pairing request for the owner to approve. The
+/// returned token lets the device authenticate without the secret next time.
 async fn recognise(server: &Server, session: &Session, facts: Facts<'_>) -> Result<Option<String>, handshake::Refusal> {
     let Some(device) = &session.params.device else { return Ok(None) };
     if !session.has_secret {
@@ -314,11 +313,11 @@ async fn recognise(server: &Server, session: &Session, facts: Facts<'_>) -> Resu
     let (devices, session, now_ms) = (server.devices.clone(), session.clone(), facts.now_ms);
     let ambient = server.hub.ambient();
     let unguessable = format!("{}{}", ambient.nonce(), ambient.nonce());
-    // The list is written to disk.
+    // Blocking: the list is written to disk.
     let done = tokio::task::spawn_blocking(move || {
         devices.admit(&session.params, &session.scopes, now_ms);
         let device = session.params.device.as_ref()?;
-        // An older client would show it to other gateways, too.
+        // Clients of protocol 3 would send the token to other gateways, too.
         let takes_tokens = session.generation == Generation::Four;
         takes_tokens.then(|| devices.issue(&device.id, &unguessable, now_ms)).flatten()
     });
@@ -328,7 +327,7 @@ async fn recognise(server: &Server, session: &Session, facts: Facts<'_>) -> Resu
     }))
 }
 
-/// Says hello, and how things are.
+/// Sends the hello response and a health snapshot.
 async fn welcome(
     server: &Server,
     outbox: &Arc<Outbox>,
@@ -345,7 +344,7 @@ async fn welcome(
     Arc::new(Client::new(server, session, outbox.clone(), (state.presence, stay)))
 }
 
-/// Answers questions until somebody leaves.
+/// Serves requests until one side closes.
 async fn serve(server: &Arc<Server>, inbox: &mut Inbox, client: &Arc<Client>) -> Farewell {
     let limit = hello::max_frame(client.generation);
     let mut answers = FuturesUnordered::new();

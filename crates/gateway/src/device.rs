@@ -1,4 +1,4 @@
-//! A device's signed identity: an Ed25519 key that signs what it asks for and the nonce that it was given.
+//! Device identity: verifies an Ed25519 signature over the connection parameters and the challenge nonce.
 
 use std::{
     collections::HashMap,
@@ -15,25 +15,25 @@ use homard_proto::{
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-/// Why a device is not who it says it is.
+/// Why a device identity is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Its id is not its key's.
+    /// The device id is not the digest of the public key.
     IdMismatch,
-    /// It signed too long ago, or in the future.
+    /// The signature's timestamp is too old or in the future.
     Expired,
-    /// It did not sign our nonce, and must.
+    /// A signed nonce is required and missing.
     NonceRequired,
-    /// It signed another nonce.
+    /// Another nonce was signed.
     NonceMismatch,
-    /// The signature is not its key's.
+    /// The signature does not verify.
     Signature,
-    /// Its key is none.
+    /// The public key is invalid.
     PublicKey,
 }
 
 impl Fault {
-    /// What the client is told.
+    /// Returns the error that is sent to the client.
     pub(crate) fn error(self, generation: Generation) -> ErrorShape {
         let (message, code, reason) = match self {
             Self::IdMismatch => ("device identity mismatch", "DEVICE_ID_MISMATCH", "device-id-mismatch"),
@@ -51,23 +51,23 @@ impl Fault {
     }
 }
 
-/// What a signature is judged by.
+/// Connection facts that a signature is checked against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances<'a> {
-    /// The nonce that this connection was given.
+    /// Nonce of this connection's challenge.
     pub(crate) nonce: &'a str,
     /// Milliseconds since the epoch.
     pub(crate) now_ms: u64,
-    /// Whether the peer is on this machine.
+    /// True if the peer is on this machine.
     pub(crate) is_local: bool,
-    /// What was agreed on.
+    /// Negotiated protocol version.
     pub(crate) generation: Generation,
 }
 
-/// How many signatures without a nonce are remembered.
+/// Maximum number of nonce-less signatures that are remembered.
 const REMEMBERED: usize = 1_024;
 
-/// How far a signature's time may be from ours.
+/// Maximum difference between a signature's timestamp and the local clock.
 fn skew(generation: Generation) -> Duration {
     match generation {
         Generation::Three => Duration::from_secs(600),
@@ -75,7 +75,7 @@ fn skew(generation: Generation) -> Duration {
     }
 }
 
-/// Checks a device's identity, in the order that clients know.
+/// Verifies a device's identity; checks are made in the order that clients expect.
 pub(crate) fn check(params: &ConnectParams, device: &Device, facts: Circumstances<'_>) -> Result<(), Fault> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(&device.public_key).unwrap_or_default();
     if device.id != hex(&Sha256::digest(&key)) {
@@ -96,13 +96,13 @@ pub(crate) fn check(params: &ConnectParams, device: &Device, facts: Circumstance
     if is_good { Ok(()) } else { Err(Fault::Signature) }
 }
 
-/// Signatures without a nonce that were accepted, until they expire. Each of them counts once.
+/// Accepted signatures without a nonce, until they expire. Prevents replay.
 #[derive(Debug, Default)]
 pub(crate) struct UsedSignatures(Mutex<HashMap<String, u64>>);
 
 impl UsedSignatures {
-    /// Takes note of a signature. One that was used before is refused, and so is every one while too many are remembered:
-    /// a client that signs its nonce needs no memory.
+    /// Records a signature. Rejects one that was used before, and any while the table is full; clients that sign the
+    /// nonce are not affected.
     pub(crate) fn note(&self, device: &Device, now_ms: u64) -> Result<(), Fault> {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         used.retain(|_, expires| *expires >= now_ms);
@@ -120,13 +120,12 @@ fn read_key(bytes: &[u8]) -> Option<VerifyingKey> {
     VerifyingKey::from_bytes(<&[u8; 32]>::try_from(bytes).ok()?).ok()
 }
 
-/// Whether a key has signed a text, in the one way that counts: there is no second form of a signature, and no key that
-/// signs everything.
+/// Strict verification: rejects non-canonical signatures and weak keys, for which one signature fits many messages.
 fn is_signed(key: &VerifyingKey, text: &[u8], signature: &[u8]) -> bool {
     Signature::from_slice(signature).is_ok_and(|signature| key.verify_strict(text, &signature).is_ok())
 }
 
-/// The texts that the device may have signed, newest form first.
+/// Returns the payloads that the device may have signed, newest format first.
 fn signable(params: &ConnectParams, device: &Device) -> Vec<String> {
     let auth = params.auth.clone().unwrap_or_default();
     let token = auth.token.or(auth.device_token).or(auth.bootstrap_token).unwrap_or_default();
@@ -147,7 +146,7 @@ fn signable(params: &ConnectParams, device: &Device) -> Vec<String> {
     vec![format!("v3|{common}|{nonce}|{platform}|{family}"), format!("v2|{common}|{nonce}")]
 }
 
-/// Lower-case hex.
+/// Encodes bytes as lower-case hex.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -285,7 +284,7 @@ mod tests {
         for now in [SIGNED_AT, SIGNED_AT + 600_000] {
             assert_eq!(used.note(&device, now), Err(Fault::NonceRequired));
         }
-        // By then it has expired.
+        // The first signature has expired by then.
         assert_eq!(used.note(&device, SIGNED_AT + 600_001), Ok(()));
         let other = |at: usize| Device { signature: at.to_string(), ..device.clone() };
         let taken = (0..2 * REMEMBERED).filter(|at| used.note(&other(*at), SIGNED_AT).is_ok()).count();
@@ -298,7 +297,7 @@ mod tests {
         digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
     }
 
-    /// The classes that Wycheproof tries: `tests/golden/ed25519-vectors.json` has been computed from the equations.
+    /// The classes that Wycheproof covers. `tests/golden/ed25519-vectors.json` was computed from the equations.
     #[test]
     fn r49_every_vector_is_judged_as_is_due() {
         let vectors = include_str!("../tests/golden/ed25519-vectors.json");
@@ -311,7 +310,7 @@ mod tests {
             count[usize::from(is_good)] += 1;
         }
         assert_eq!(count, [137, 5]);
-        // And every single bit of a good one counts.
+        // Flipping any single bit of a valid signature invalidates it.
         let good = &vectors[3];
         let (key, text, signature) = (&good["publicKey"], bytes(&good["message"]), bytes(&good["signature"]));
         let key = read_key(&bytes(key)).unwrap();
@@ -322,7 +321,8 @@ mod tests {
         }
     }
 
-    /// The order of the group, little-endian: a signature whose second half is larger has a twin that is not.
+    /// The group order, little-endian. A signature whose second half is at least this large is a malleated form of
+    /// another.
     const ORDER: [u8; 32] = [
         0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0,
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
@@ -343,7 +343,7 @@ mod tests {
             params.device.as_mut().unwrap().signature = BASE64_URL_SAFE_NO_PAD.encode(&wrong);
             assert_eq!(judged(&params, facts()), Err(Fault::Signature), "{wrong:?}");
         }
-        // Points of small order: with them, one signature fits many texts.
+        // Points of small order: with them, one signature fits many messages.
         let identity = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         for weak in [identity, [0; 32]] {
             let mut params = good.clone();

@@ -1,9 +1,9 @@
-//! Devices that belong to the owner: who they are, what they may do, and tokens that stand for the secret.
+//! Paired devices: identities, granted scopes, and device tokens that replace the shared secret.
 //!
-//! A device that shows the secret on this machine belongs to the owner from then on. One from elsewhere waits until
-//! somebody approves it. A token of a device is kept as a digest only, and is worth no more than the device was granted.
-//! The list is in `<state>/devices/paired.json`, for its owner's eyes only; what waits is forgotten after five minutes
-//! and with the process.
+//! A device that shows the secret on a direct local connection is paired at once. A remote device waits until an
+//! operator approves it. Device tokens are stored as digests only and grant no more than the device was granted. The
+//! list is stored in `<state>/devices/paired.json`, readable by its owner only; pairing requests live in memory and
+//! expire after five minutes.
 
 use std::{
     collections::BTreeMap,
@@ -25,16 +25,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::scope::{Scope, Scopes};
 
-/// How long a request to belong to the owner waits.
+/// Lifetime of a pairing request in milliseconds.
 const WAITS_MS: u64 = 5 * 60 * 1000;
-/// How many may wait; one more, and the oldest is forgotten.
+/// Maximum number of pairing requests. When exceeded, the oldest is dropped.
 const WAITING: usize = 64;
-/// So many requests may be named wrongly; then all are forgotten.
+/// Number of approvals with an unknown request id after which all requests are dropped.
 const TRIES: usize = 5;
-/// How many devices there may be; one more, and the one that came longest ago is forgotten.
+/// Maximum number of paired devices. When exceeded, the one that connected longest ago is removed.
 const DEVICES: usize = 256;
 
-/// A device that belongs to the owner.
+/// A paired device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Device {
@@ -47,7 +47,7 @@ struct Device {
     client_id: String,
     #[serde(default)]
     client_mode: String,
-    /// What it may do.
+    /// Granted scopes.
     scopes: Vec<String>,
     created_at_ms: u64,
     approved_at_ms: u64,
@@ -57,18 +57,18 @@ struct Device {
     tokens: Vec<Token>,
 }
 
-/// A token of a device.
+/// A device token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Token {
-    /// What is kept in its place.
+    /// Digest of the token; the token itself is not stored.
     digest: String,
-    /// What it may do.
+    /// Scopes the token grants.
     scopes: Vec<String>,
     created_at_ms: u64,
 }
 
-/// A device that wants to belong to the owner.
+/// A pairing request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) id: String,
@@ -77,7 +77,7 @@ pub(crate) struct Request {
     at_ms: u64,
 }
 
-/// All devices. It is in memory, and written to disk with every change.
+/// All paired devices and pairing requests. Kept in memory; the paired devices are written to disk with every change.
 #[derive(Debug)]
 pub(crate) struct Devices {
     file: PathBuf,
@@ -89,27 +89,27 @@ pub(crate) struct Devices {
 struct Known {
     paired: BTreeMap<String, Device>,
     waiting: Vec<Request>,
-    /// How many requests were approved of late that there are not.
+    /// Consecutive approvals with an unknown request id.
     wrong: usize,
-    /// Connections of devices, each with what ends it.
+    /// Open connections by device id, with the token that closes each.
     live: Vec<(String, CancellationToken)>,
 }
 
-/// How a token is replaced.
+/// Parameters of a token rotation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotation<'a> {
-    /// What the new one may do; without it, what the device may.
+    /// Scopes of the new token; defaults to the device's scopes.
     pub(crate) scopes: Option<&'a [String]>,
-    /// What whoever asks may do: the new one may do no more.
+    /// Scopes of the caller; the new token cannot exceed them.
     pub(crate) by: &'a Scopes,
-    /// The scopes of the devices that whoever asks may manage.
+    /// Scopes of the devices that the caller may manage.
     pub(crate) manages: &'a Scopes,
-    /// What it is made of.
+    /// Random text that the token is derived from.
     pub(crate) unguessable: &'a str,
     pub(crate) now_ms: u64,
 }
 
-/// What cannot be done about a device.
+/// Why an operation on a device is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error("unknown requestId")]
@@ -120,11 +120,11 @@ pub(crate) enum Error {
     Above(String),
 }
 
-/// The paired devices, by id.
+/// The paired devices by id, as read from disk.
 #[derive(Debug, Default)]
 pub(crate) struct Paired(BTreeMap<String, Device>);
 
-/// A list of devices that cannot be read. It is never taken for an empty one: the next change would overwrite it.
+/// The list of paired devices cannot be read. It is never treated as empty, because the next change would overwrite it.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the list of paired devices {} cannot be read ({why}); restore it from a backup, or move it away: then every device must be paired again", .file.display()
@@ -135,7 +135,7 @@ pub struct Unreadable {
 }
 
 impl Paired {
-    /// Reads the list of a state directory; empty if there is none yet.
+    /// Reads the list from a state directory; empty if the file does not exist.
     pub(crate) fn read(state: &Path) -> Result<Self, Unreadable> {
         let file = list(state);
         let unreadable = |why: String| Unreadable { file: file.clone(), why };
@@ -149,18 +149,18 @@ impl Paired {
     }
 }
 
-/// The file of the list.
+/// Path of the list.
 fn list(state: &Path) -> PathBuf {
     state.join("devices").join("paired.json")
 }
 
 impl Devices {
-    /// The devices of a state directory, as they were read. What becomes of them is noted.
+    /// Creates the registry of a state directory from the list that was read. Changes are recorded in the audit log.
     pub(crate) fn new(state: &Path, Paired(paired): Paired, audit: Audit) -> Self {
         Self { file: list(state), known: Mutex::new(Known { paired, ..Known::default() }), audit }
     }
 
-    /// A device showed the secret on this machine: it belongs to the owner, and may do what it asked for.
+    /// Pairs a device that showed the secret on this machine, with the scopes it requested.
     pub(crate) fn admit(&self, params: &ConnectParams, scopes: &Scopes, now_ms: u64) {
         let Some(device) = &params.device else { return };
         let mut known = self.known();
@@ -181,8 +181,8 @@ impl Devices {
         }
     }
 
-    /// The first token of a device, worth what the device may do; none if it has one. It is made of texts that nobody
-    /// can guess, and this is the only time that it is seen.
+    /// Issues the first token of a device, with the device's scopes; `None` if it has one already. Only the digest is
+    /// kept, so the token cannot be shown again.
     pub(crate) fn issue(&self, id: &str, unguessable: &str, now_ms: u64) -> Option<String> {
         let token = digest(unguessable);
         let mut known = self.known();
@@ -193,7 +193,7 @@ impl Devices {
         Some(token)
     }
 
-    /// What a token of a device is worth, if it is one.
+    /// Returns the scopes that a device token grants, if it is valid.
     pub(crate) fn worth(&self, id: &str, token: &str) -> Option<Vec<String>> {
         let known = self.known();
         let device = known.paired.get(id)?;
@@ -203,7 +203,7 @@ impl Devices {
         Some(token.scopes.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect())
     }
 
-    /// Whether a text is the token of some device: for requests that do not say of which.
+    /// Returns true if a text is a token of any device; for requests that carry no device id.
     pub(crate) fn has_token(&self, token: &str) -> bool {
         let shown = digest(token);
         let known = self.known();
@@ -211,7 +211,7 @@ impl Devices {
         digests.any(|digest| digest.as_bytes().ct_eq(shown.as_bytes()).into())
     }
 
-    /// Whether a text is the token of some device that may do this.
+    /// Returns true if a text is a token of any device and grants this scope.
     pub(crate) fn token_may(&self, token: &str, need: Scope) -> bool {
         let shown = digest(token);
         let known = self.known();
@@ -225,12 +225,12 @@ impl Devices {
         })
     }
 
-    /// Whether a device belongs to the owner, with this key.
+    /// Returns true if a device is paired with this key.
     pub(crate) fn knows(&self, id: &str, public_key: &str) -> bool {
         self.known().paired.get(id).is_some_and(|device| device.public_key == public_key)
     }
 
-    /// A device from elsewhere wants to belong to the owner. Asking again is the same request.
+    /// Registers a pairing request of a remote device. A repeated request returns the first one.
     pub(crate) fn request(&self, params: &ConnectParams, request: String, now_ms: u64) -> Option<Request> {
         let device = params.device.as_ref()?;
         let mut known = self.known();
@@ -252,14 +252,14 @@ impl Devices {
         Some(request)
     }
 
-    /// Lets a device that waits belong to the owner. Nobody gives what he has not.
+    /// Approves a pairing request. The approver must hold every scope that is granted.
     pub(crate) fn approve(&self, id: &str, by: &Scopes, now_ms: u64) -> Result<Value, Error> {
         let mut known = self.known();
         known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
         let Some(at) = known.waiting.iter().position(|request| request.id == id) else {
             known.wrong += 1;
             if known.wrong >= TRIES {
-                // Whoever guesses shall not find one; who waits will ask again, under another name.
+                // Prevents guessing of request ids. Waiting devices will ask again and get a new id.
                 known.waiting.clear();
                 known.wrong = 0;
             }
@@ -279,7 +279,7 @@ impl Devices {
         Ok(shown)
     }
 
-    /// Forgets a device that waits; which one it was.
+    /// Rejects a pairing request; returns the device id.
     pub(crate) fn reject(&self, id: &str) -> Result<String, Error> {
         let mut known = self.known();
         let at = known.waiting.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
@@ -288,7 +288,7 @@ impl Devices {
         Ok(request.device_id)
     }
 
-    /// Forgets a device and its tokens, and ends its connections. Nobody does that to a device that may do more than they.
+    /// Removes a device with its tokens and closes its connections. The caller must manage all of the device's scopes.
     pub(crate) fn remove(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
         let mut known = self.known();
         known.managed(id, manages)?;
@@ -299,7 +299,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Names a device.
+    /// Sets the display name of a device.
     pub(crate) fn rename(&self, id: &str, name: &str, manages: &Scopes) -> Result<Value, Error> {
         let mut known = self.known();
         let device = known.managed(id, manages)?;
@@ -309,7 +309,7 @@ impl Devices {
         Ok(shown)
     }
 
-    /// Makes all tokens of a device worthless, and ends its connections.
+    /// Revokes all tokens of a device and closes its connections.
     pub(crate) fn revoke(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
         let mut known = self.known();
         known.managed(id, manages)?.tokens.clear();
@@ -319,7 +319,7 @@ impl Devices {
         Ok(())
     }
 
-    /// A new token in the place of all others, worth no more than the device may and than whoever asks.
+    /// Replaces all tokens of a device with a new one, whose scopes exceed neither the device's nor the caller's.
     pub(crate) fn rotate(&self, id: &str, new: Rotation<'_>) -> Result<(String, Vec<String>), Error> {
         let mut known = self.known();
         let device = known.managed(id, new.manages)?;
@@ -335,17 +335,17 @@ impl Devices {
         Ok((token, wanted))
     }
 
-    /// What ends a connection of a device, when the device is forgotten or its tokens are revoked.
+    /// Registers a connection of a device; the token is cancelled when the device is removed or its tokens are revoked.
     pub(crate) fn follow(&self, id: &str) -> CancellationToken {
         let token = CancellationToken::new();
         let mut known = self.known();
-        // Those that ended by themselves are nobody's any more.
+        // Drop entries of connections that have ended.
         known.live.retain(|(_, token)| !token.is_cancelled());
         known.live.push((id.to_owned(), token.clone()));
         token
     }
 
-    /// All devices, and those that wait.
+    /// Lists paired devices and pairing requests.
     pub(crate) fn list(&self, now_ms: u64) -> Value {
         let mut known = self.known();
         known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
@@ -363,7 +363,7 @@ impl Devices {
         self.audit.note(if scopes.is_empty() { fact } else { fact.with("scopes", &scopes.join(" ")) });
     }
 
-    /// Writes the list. What cannot be written holds until the gateway stops.
+    /// Writes the list. If that fails, the change lasts until the gateway stops.
     fn write(&self, known: &Known) {
         if let Err(error) = write(&self.file, &known.paired) {
             tracing::error!(%error, file = %self.file.display(), "the list of devices was not written");
@@ -372,7 +372,7 @@ impl Devices {
 }
 
 impl Known {
-    /// A device whose scopes are all among those that somebody manages.
+    /// Finds a device whose scopes are all among those the caller manages.
     fn managed(&mut self, id: &str, manages: &Scopes) -> Result<&mut Device, Error> {
         let device = self.paired.get_mut(id).ok_or(Error::NoDevice)?;
         match device.scopes.iter().find(|scope| !manages.hold(scope)) {
@@ -390,7 +390,7 @@ impl Known {
 }
 
 impl Request {
-    /// The request as operators are shown it.
+    /// Formats the request for operators.
     pub(crate) fn shown(&self) -> Value {
         let Device { public_key, display_name, platform, client_id, client_mode, scopes, .. } = &self.device;
         let mut shown = json!({
@@ -405,10 +405,10 @@ impl Request {
     }
 }
 
-/// A device as it says it is.
+/// Builds a device from its connect parameters.
 fn described(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Device {
     let client = &params.client;
-    // A stranger's words, so not too many of them.
+    // Untrusted text: control characters are removed and the length is limited.
     let short = |text: &str| text.chars().filter(|char| !char.is_control()).take(64).collect::<String>();
     Device {
         public_key: params.device.as_ref().map(|device| device.public_key.clone()).unwrap_or_default(),
@@ -424,7 +424,7 @@ fn described(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Device {
     }
 }
 
-/// A device as operators are shown it: without anything that a token could be made from.
+/// Formats a device for operators, without token digests.
 fn shown(id: &str, device: &Device) -> Value {
     let token = |token: &Token| json!({"role": "operator", "scopes": token.scopes, "createdAtMs": token.created_at_ms});
     let mut shown = json!({
@@ -452,7 +452,7 @@ fn digest(token: &str) -> String {
 }
 
 fn write(file: &Path, paired: &BTreeMap<String, Device>) -> io::Result<()> {
-    // Not the state directory itself, which is there wherever a gateway is at home.
+    // The state directory itself is not created here; it exists wherever a gateway runs.
     if let Some(folder) = file.parent().filter(|folder| !folder.exists()) {
         fs::DirBuilder::new().mode(0o700).create(folder)?;
     }

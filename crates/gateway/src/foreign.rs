@@ -1,4 +1,4 @@
-//! What plugins add to the gateway: methods, and paths over HTTP. Who they are, the gateway does not know.
+//! Plugin routes: RPC methods and HTTP paths that plugins add. The gateway does not know the plugins behind them.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -18,78 +18,78 @@ use tokio::time::timeout;
 
 use crate::{connection::Visitor, openai, scope::Scope, server::Server};
 
-/// How large the body of a request for a plugin may be.
+/// Default maximum size of a request body for a plugin route.
 const BODY: usize = 5 * 1024 * 1024;
-/// How long it may take to come.
+/// Time a request body has to arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What plugins add to the gateway. It may change while the gateway is at work.
+/// Methods and HTTP routes that plugins add to the gateway. They may change while the gateway runs.
 #[async_trait]
 pub trait Foreign: std::fmt::Debug + Send + Sync {
-    /// The names of their methods.
+    /// Returns the names of the plugins' methods.
     fn methods(&self) -> Vec<String>;
 
-    /// What a method needs, if they have it.
+    /// Returns the scope that a method requires; `None` if no plugin has the method.
     fn needs(&self, method: &str) -> Option<Scope>;
 
-    /// Answers a method. `client` says who asks.
+    /// Calls a method. `client` describes the caller.
     async fn call(&self, method: &str, params: Value, client: Value) -> Result<Value, ErrorShape>;
 
-    /// Whether somebody may answer at this path, and whether whoever asks must show the gateway's secret first.
+    /// Returns how a path is authenticated; `None` if no plugin may serve it.
     fn door(&self, path: &str) -> Option<Door>;
 
-    /// How large the body of a request may be at this path.
+    /// Returns the maximum size of a request body at this path.
     fn largest(&self, _path: &str) -> usize {
         BODY
     }
 
-    /// Answers a request; `None` if it was not for them after all.
+    /// Handles a request; `None` if no plugin serves it.
     async fn answer(&self, asked: HttpAsked) -> Option<HttpAnswered>;
 }
 
-/// How one comes in at a path.
+/// Authentication of a plugin route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// With the gateway's secret.
+    /// The gateway requires its shared secret.
     Guarded,
-    /// As one is: the plugin looks who comes.
+    /// The gateway requires nothing; the plugin authenticates the request itself.
     Open,
 }
 
-/// A request over HTTP.
+/// An HTTP request to a plugin route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAsked {
-    /// Such as `POST`.
+    /// HTTP method, such as `POST`.
     pub method: String,
-    /// The path and what follows it.
+    /// Path and query.
     pub url: String,
-    /// The headers, without the gateway's secret.
+    /// Headers, without those that contain the gateway's secret.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Request body.
     pub body: Vec<u8>,
-    /// Who asks.
+    /// Address of the client.
     pub from: IpAddr,
 }
 
-/// An answer over HTTP.
+/// An HTTP response of a plugin route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAnswered {
-    /// The status.
+    /// HTTP status code.
     pub status: u16,
-    /// The headers.
+    /// Response headers.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Response body.
     pub body: Vec<u8>,
 }
 
-/// The door at a path, if there is one.
+/// Finds the plugin route of a path.
 pub(crate) fn door(server: &Server, path: &str) -> Option<(Arc<dyn Foreign>, Door)> {
     let foreign = server.foreign.clone()?;
     let door = foreign.door(path)?;
     Some((foreign, door))
 }
 
-/// Has a plugin answer.
+/// Forwards a request to a plugin and returns its response.
 pub(crate) async fn answer(
     server: &Server,
     (foreign, door): (Arc<dyn Foreign>, Door),
@@ -103,7 +103,7 @@ pub(crate) async fn answer(
     }
     let mut response = led((server, visitor), &*foreign, (parts, body)).await;
     if door == Door::Open {
-        // The room that was lent for this request is not for the next one.
+        // The byte allowance of this request must not be usable by the next one on the connection.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -121,8 +121,8 @@ async fn led((server, visitor): (&Server, &Visitor), foreign: &dyn Foreign, (par
     }
 }
 
-/// Reads a body of at most so many bytes. Whoever sends it may be a stranger, so what is announced is looked at first, and
-/// room for it is lent.
+/// Reads a body of at most `limit` bytes. The sender may be unauthenticated, so the announced length is checked first
+/// and its bytes are reserved from the shared pool.
 async fn read(
     server: &Server,
     visitor: &Visitor,
@@ -144,7 +144,7 @@ async fn read(
 fn asked(server: &Server, parts: &Parts, from: IpAddr, body: Vec<u8>) -> HttpAsked {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
-    // Whoever showed the gateway's secret showed it to the gateway.
+    // The secret is meant for the gateway, not for plugins.
     let headers = headers.filter(|(_, value)| !server.bouncer.is_in(value)).collect();
     HttpAsked { method: parts.method.to_string(), url: parts.uri.to_string(), headers, body, from }
 }
@@ -153,7 +153,7 @@ fn written(answered: HttpAnswered) -> Response {
     let mut response = Response::new(Body::from(answered.body));
     *response.status_mut() = StatusCode::from_u16(answered.status).unwrap_or(StatusCode::BAD_GATEWAY);
     for (name, value) in answered.headers {
-        // The length is what it is, and a header that is none is left out.
+        // The length is computed from the body; invalid headers are dropped.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
             && name != CONTENT_LENGTH
         {

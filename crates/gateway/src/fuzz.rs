@@ -1,6 +1,7 @@
-//! R50: what strangers send, damaged in every way that a seed gives. `cargo xtask fuzz` runs these for longer.
+//! R50: fuzz tests of everything an unauthenticated peer can send, with mutations derived from a seed. `cargo xtask
+//! fuzz` runs them for longer.
 //!
-//! Nothing may panic; and of what is let in, a second reading that is as simple as can be must say the same.
+//! Nothing may panic, and what is accepted must also be accepted by a second, deliberately simple parser.
 
 use std::{net::IpAddr, ops::Range, sync::Arc};
 
@@ -12,10 +13,10 @@ use crate::{
     auth::household,
 };
 
-/// How many damaged copies are read, unless `FUZZ_ROUNDS` says otherwise.
+/// Number of mutated inputs, unless `FUZZ_ROUNDS` is set.
 const ROUNDS: u64 = 20_000;
 
-/// The seeds of the damage: `FUZZ_ROUNDS` of them, from `FUZZ_FROM` on.
+/// Range of seeds: `FUZZ_ROUNDS` of them, starting at `FUZZ_FROM`.
 fn seeds() -> Range<u64> {
     let from = number("FUZZ_FROM").unwrap_or(0);
     from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS)
@@ -26,7 +27,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Numbers that are the same for the same seed.
+/// Deterministic random number generator (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -39,7 +40,8 @@ impl Dice {
     }
 }
 
-/// One of the texts, with none to four wounds: a byte changed, a part cut out, doubled or cut off, or a piece put in.
+/// Returns one of the texts with up to four mutations: a byte changed, a part removed, duplicated or truncated, or a
+/// piece inserted.
 fn damaged(texts: &[&[u8]], pieces: &[&[u8]], seed: u64) -> Vec<u8> {
     let mut dice = Dice(seed);
     let mut bytes = texts[dice.below(texts.len())].to_vec();
@@ -107,7 +109,7 @@ fn r50_fuzz_frame() {
     }
 }
 
-/// The judgement of a request on this machine with these headers; `None` if they are none.
+/// Runs the origin check with these headers; `None` if they are not valid headers.
 fn judged(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<IpAddr, Refused>> {
     let rules = Rules {
         afar: Afar::Anybody,
@@ -122,7 +124,7 @@ fn judged(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<IpAddr
     Some(check(&map, ends, &rules).map(|knock| knock.address))
 }
 
-/// Whether there is a port, and nothing else.
+/// True if the rest of an authority is empty or a port.
 fn is_port(rest: &str) -> bool {
     rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -204,7 +206,7 @@ fn r50_fuzz_ip() {
         let Some(Ok(address)) = judged("127.0.0.9", &[("host", b"desk.example"), ("x-forwarded-for", &way)]) else {
             continue;
         };
-        // What the last hop saw that is no proxy of ours.
+        // Expected: the last hop that is not a trusted proxy.
         let text = String::from_utf8(way).unwrap();
         let hops = text.rsplit(',').map(|hop| hop.trim().parse::<IpAddr>().map(|hop| hop.to_canonical()));
         let proxies = [IpAddr::from([127, 0, 0, 9]), IpAddr::from([10, 0, 0, 9])];

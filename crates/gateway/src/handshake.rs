@@ -1,4 +1,4 @@
-//! Who a connection is: a pure judgement of its `connect`.
+//! Verifies a `connect` request: a pure function of its parameters and the facts about the connection.
 
 use std::net::IpAddr;
 
@@ -21,53 +21,52 @@ use crate::{
     scope::Scopes,
 };
 
-/// What is known of a connection besides what it says.
+/// Facts about a connection that do not come from its `connect` request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
-    /// The nonce that it was given.
+    /// Nonce of its challenge.
     pub(crate) nonce: &'a str,
     /// Milliseconds since the epoch.
     pub(crate) now_ms: u64,
-    /// The same, for durations.
+    /// The same time, for durations.
     pub(crate) now: Instant,
-    /// Where it is.
+    /// Client address.
     pub(crate) address: IpAddr,
-    /// What kind of program it is, as its headers say.
+    /// Kind of client, as determined from its headers.
     pub(crate) caller: Caller,
     /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
-    /// Signatures that count no more.
+    /// Nonce-less signatures that were used already.
     pub(crate) used: &'a UsedSignatures,
 }
 
-/// A connection that may stay.
+/// An authenticated connection.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Session {
-    /// What it said of itself.
+    /// Its `connect` parameters.
     pub(crate) params: ConnectParams,
-    /// Whether it knows the secret; otherwise it has a token of its device.
+    /// True if it authenticated with the shared secret, false if with a device token.
     pub(crate) has_secret: bool,
     /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
-    /// The protocol that was agreed on.
+    /// Negotiated protocol version.
     pub(crate) generation: Generation,
-    /// What it may do.
     pub(crate) scopes: Scopes,
-    /// Whether it wants to be told of tools.
+    /// True if it wants tool events.
     pub(crate) tool_events: bool,
 }
 
-/// A connection that must go.
+/// A rejected `connect` request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Refusal {
-    /// The answer to its `connect`.
+    /// Error response.
     pub(crate) error: Box<ErrorShape>,
-    /// The close code.
+    /// WebSocket close code.
     code: u16,
 }
 
 impl Refusal {
-    /// The close frame after the answer.
+    /// Returns the close frame that follows the response.
     pub(crate) fn farewell(&self) -> Farewell {
         Farewell::new(self.code, &self.error.message)
     }
@@ -79,14 +78,14 @@ impl From<ErrorShape> for Refusal {
     }
 }
 
-/// Judges a `connect`.
+/// Verifies a `connect` request.
 pub(crate) fn judge(
     params: Option<Value>,
     facts: Facts<'_>,
     bouncer: &Bouncer,
     devices: &Devices,
 ) -> Result<Session, Refusal> {
-    // The members of `connect` are the same in both generations; which one it is, is inside.
+    // The members of `connect` are the same in both protocol versions; the version range is one of them.
     let params = ConnectParams::decode(Generation::Four, params)?;
     let generation =
         Generation::negotiate(params.min_protocol, params.max_protocol).ok_or_else(|| mismatch(&params))?;
@@ -102,7 +101,7 @@ pub(crate) fn judge(
         [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.worth(id, token))
     };
     let proof = bouncer.judge(&auth, (facts.address, facts.now), worth).map_err(|denied| denied.error(generation))?;
-    // Only now: whoever is refused cannot use the signature up, or fill the memory.
+    // Recorded only now, so that a rejected client can neither use up a signature nor fill the table.
     if let Some(device) = params.device.as_ref().filter(|device| device.nonce.is_none()) {
         facts.used.note(device, facts.now_ms).map_err(|fault| fault.error(generation))?;
     }
@@ -115,7 +114,7 @@ pub(crate) fn judge(
     Ok(Session { params, has_secret, is_direct: facts.is_direct, generation, scopes, tool_events })
 }
 
-/// What a device from elsewhere is told that nobody has approved yet.
+/// Rejection of a remote device that is not paired yet.
 pub(crate) fn not_paired(generation: Generation, request: &str) -> Refusal {
     let error = ErrorShape::new(Code::NotPaired, "pairing required");
     let details = match generation {
@@ -125,7 +124,7 @@ pub(crate) fn not_paired(generation: Generation, request: &str) -> Refusal {
     error.with_details(details).into()
 }
 
-/// No protocol in common. The details hold what either generation looks for.
+/// Rejection if there is no common protocol version. The details contain what clients of either version look for.
 fn mismatch(params: &ConnectParams) -> Refusal {
     let details = json!({
         "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
@@ -143,7 +142,8 @@ fn check_role(params: &ConnectParams) -> Result<(), Refusal> {
     }
 }
 
-/// A client that says it is a page must come from one. Where that page is from was decided before the upgrade.
+/// A client that identifies itself as a web page must have sent an `Origin`. Whether that origin may connect was
+/// decided before the upgrade.
 fn check_page(params: &ConnectParams, caller: Caller, generation: Generation) -> Result<(), Refusal> {
     let is_page = params.client.id == "openclaw-control-ui" || params.client.mode == "webchat";
     if !is_page || caller == Caller::Page {
@@ -177,9 +177,9 @@ fn check_device(
     Ok(device::check(params, device, circumstances).map_err(|fault| fault.error(generation))?)
 }
 
-/// Without a device, only the secret says who it is.
+/// Without a device identity, the shared secret is required.
 fn check_deviceless(params: &ConnectParams, generation: Generation) -> Result<(), Refusal> {
-    // A token of a device is worth nothing without the device.
+    // A device token is not valid without the device's identity.
     let shows_something = params.auth.as_ref().is_some_and(|auth| auth.token.is_some() || auth.password.is_some());
     if shows_something {
         return Ok(());

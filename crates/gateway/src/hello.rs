@@ -1,4 +1,4 @@
-//! The answer to a good `connect`: who answers, what can be asked, how things are.
+//! The response to a successful `connect`: server information, available methods and events, and a state snapshot.
 
 use homard_agent::intake::attachments::MOST_BYTES;
 use homard_proto::{
@@ -16,7 +16,7 @@ use crate::{
     server::Server,
 };
 
-/// What the gateway tells without being asked.
+/// Events that the gateway sends.
 const EVENTS: [&str; 16] = [
     "connect.challenge",
     "agent",
@@ -36,10 +36,10 @@ const EVENTS: [&str; 16] = [
     "device.pair.resolved",
 ];
 
-/// What clients of protocol 4 look for before they ask: that `models.list` tells the models that this gateway has.
+/// Capabilities that clients of protocol 4 check: here, that `models.list` returns the models of this gateway.
 const CAPABILITIES: [&str; 1] = ["published-model-catalog"];
 
-/// How large a frame of a known client may be.
+/// Maximum frame size of an authenticated client.
 pub(crate) fn max_frame(generation: Generation) -> usize {
     match generation {
         Generation::Three => 524_288,
@@ -47,15 +47,15 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
     }
 }
 
-/// Who is here, for somebody who may know, and which state of the list this is.
+/// Returns the presence list and its version. Clients without the read scope get only the gateway's own row.
 pub(crate) fn here(server: &Server, session: &Session) -> (Vec<Value>, StateVersion) {
     let now = server.hub.ambient().now_ms();
     let (rows, state) = server.presence.list(now);
     if session.scopes.allow(Scope::Read) { (rows, state) } else { (vec![presence::gateway(now)], state) }
 }
 
-/// The answer to a good `connect`. Both generations get all members but one: an old client would keep what it finds
-/// in `auth` and use it at other gateways, so it gets none.
+/// Builds the response to a successful `connect`. Protocol 3 gets everything except `auth`: an old client would store
+/// the token and send it to other gateways.
 pub(crate) fn ok(
     server: &Server,
     (session, token): (&Session, Option<&str>),

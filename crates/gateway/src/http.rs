@@ -1,4 +1,5 @@
-//! The HTTP side: is it alive, is it ready, and the doors to the WebSocket, to webhooks and to what speaks OpenAI's words.
+//! HTTP entry point: liveness and readiness probes, and dispatch to the WebSocket, webhooks, OpenAI-compatible
+//! endpoints, plugin routes and the control UI.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,14 +28,13 @@ use crate::{
     webhooks,
 };
 
-/// How much of what a client says is read at once. Each connection holds so much for good; a longer message gets room of
-/// its own.
+/// Read buffer per connection, which is held for its lifetime; longer messages get a buffer of their own.
 const READ_BUFFER: usize = 4_096;
 
-/// How long the journal may take to store what it was given before it counts as failing.
+/// Time the journal may take for a pending commit before it counts as failing.
 const STORING: Duration = Duration::from_secs(2);
 
-/// Everything that is answered over HTTP.
+/// Builds the HTTP application.
 pub(crate) fn app(server: Arc<Server>) -> Router {
     Router::new().fallback(answer).with_state(server)
 }
@@ -56,14 +56,14 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
     }
     server.lobby.belongs(&peer.0, knock.address);
     let mut response = lead(server, Visitor { guest: peer.0, knock }, (parts, body)).await;
-    // The next request through the proxy may be somebody else's, who is not known because this one is.
+    // The next request on a proxy's connection may belong to another client, who is not authenticated by this one.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-/// Leads a request to who answers it.
+/// Dispatches a request by path.
 async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, Body)) -> Response {
     match parts.uri.path() {
         "/health" | "/healthz" => probe(&parts, StatusCode::OK, &json!({"ok": true, "status": "live"})),
@@ -92,8 +92,8 @@ async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, 
     }
 }
 
-/// The parts that do not work, each once. Runs that earlier processes left are resumed before the first request is
-/// answered, so that is not among them.
+/// Returns the components that are failing, each once. Recovery of unfinished runs is not among them: it completes
+/// before the first request is served.
 async fn failing(server: &Server) -> Vec<&'static str> {
     if server.stop.is_cancelled() || server.hub.is_draining() {
         return vec!["stopping"];
@@ -125,20 +125,20 @@ fn probe(parts: &Parts, status: StatusCode, body: &Value) -> Response {
     (status, headers, body.to_string()).into_response()
 }
 
-/// Any path will do; neither a sub-protocol nor compression is agreed on.
+/// Upgrades to a WebSocket on any path, without sub-protocol and compression.
 async fn upgrade(server: Arc<Server>, visitor: Visitor, parts: &mut Parts) -> Response {
     let upgrade = match WebSocketUpgrade::from_request_parts(parts, &()).await {
         Ok(upgrade) => upgrade,
         Err(rejection) => return rejection.into_response(),
     };
-    // The limit of the larger generation: it cannot be changed later. The lobby bounds strangers, the connection the
-    // smaller generation.
+    // The limit of protocol 4, because it cannot be changed later. Unauthenticated peers are bounded by the lobby,
+    // clients of protocol 3 by the connection.
     let limit = hello::max_frame(Generation::Four);
     let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).read_buffer_size(READ_BUFFER);
-    // Held from here, so that the server cannot stop between the upgrade and the connection.
+    // Taken now, so that the server cannot shut down between the upgrade and the connection.
     let token = server.connections.token();
     upgrade.on_upgrade(move |socket| async move {
-        // In a place of its own: else it would be in each of the layers around it.
+        // Boxed: otherwise the future's size would be added to each of the layers around it.
         Box::pin(connection::run(server, socket, visitor)).await;
         drop(token);
     })

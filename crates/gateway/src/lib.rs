@@ -1,12 +1,13 @@
-//! WebSocket and HTTP: who may come in, what can be asked, and how a run is told to everybody who listens.
+//! The gateway server: WebSocket and HTTP access, authentication, RPC methods, and the delivery of run events to
+//! clients.
 //!
-//! A connection is untrusted until its `connect` was judged; then its requests go through one router, and everything
-//! that it is told goes through one bounded outbox. Runs never wait for a socket and never notice one. This crate
-//! refuses to know channels, providers, tools and config files, and reads sessions through the hub only; what it does
-//! not know itself is answered by a [`Method`] that somebody adds.
+//! A connection is untrusted until its `connect` request has been verified. From then on its requests go through one
+//! router, and everything sent to it goes through one bounded send queue. Runs never wait for a socket and do not
+//! depend on one. This crate knows nothing of channels, providers, tools and config files, and reads sessions through
+//! the hub only; methods that need more are registered from outside as a [`Method`].
 //!
-//! Start with `server` ([`bind`] and [`Gateway::serve`]); then `connection` (one socket's life), `handshake` (who it is), `router` (what it asks) and
-//! `projector` (what it is told).
+//! Start with `server` ([`bind`] and [`Gateway::serve`]); then `connection` (the life of a socket), `handshake`
+//! (authentication), `router` (request dispatch) and `projector` (event fan-out).
 #![warn(missing_docs)]
 
 mod added;

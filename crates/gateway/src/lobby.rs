@@ -1,7 +1,8 @@
-//! Those who came in and have not said who they are: few at a time, for a short while, with little to say.
+//! Limits for connections that have not authenticated yet.
 //!
-//! A WebSocket's size limit cannot be changed once it is open, so it must be the large one of known clients. What a
-//! stranger can make us keep is bounded here instead, below HTTP and below TLS: its bytes are counted as they come in.
+//! A WebSocket's maximum frame size cannot be changed after the upgrade, so it has to be the large one that
+//! authenticated clients need. This module therefore bounds what an unauthenticated peer can make the gateway buffer
+//! one layer further down, below HTTP and TLS: it counts bytes as they are read from the socket.
 
 use std::{
     collections::VecDeque,
@@ -32,38 +33,40 @@ use crate::{
     tls::{Secured, Tls},
 };
 
-/// How large a stranger's frame may be.
+/// Maximum size of a frame before authentication.
 pub(crate) const FRAME: usize = 65_536;
 
-/// How much a stranger may send in all: a head of HTTP and one frame.
+/// Maximum bytes a peer may send before authentication: an HTTP head and one frame.
 const ALLOWANCE: usize = FRAME + 16_384;
 
-/// How much is lent to strangers at once, for what they say to channels and plugins.
+/// Total memory for unauthenticated request bodies (webhooks, plugin routes), across all peers.
 const LENT: usize = 64 * 1024 * 1024;
 
-/// How long a stranger may stay. A little more than the handshake's own deadline, which says goodbye properly.
+/// Time a peer has to authenticate. Slightly longer than the handshake's own deadline, which sends a proper close
+/// frame.
 const STAY: Duration = Duration::from_secs(11);
 
-/// How many strangers of one household there may be. One more, and the one of them who waits longest must go: so nobody
-/// can fill the room, and nobody can empty it of others.
+/// Maximum unauthenticated connections per IP prefix. When exceeded, the oldest of that prefix is closed, so that one
+/// network can neither fill the table nor evict others.
 const CORNER: usize = 32;
 
-/// How many strangers there may be in all; one more, and the one who waits longest must go.
+/// Maximum unauthenticated connections in total. When exceeded, the oldest is closed.
 const ROOM: usize = 1024;
 
-/// How many bytes are read and discarded, at most, so that a peer that is still sending can read why it is closed. More
-/// than twice the largest frame.
+/// Maximum number of bytes that are read and discarded, so that a peer that is still sending can read the close frame.
+/// More than twice the largest frame.
 const DISCARDED: usize = 64 * 1024 * 1024;
 
-/// A peer, from when it came in.
+/// A connection and its pre-authentication limits.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    /// Its socket, as long as that is open.
+    /// The TCP socket, while it is open.
     socket: Weak<Socket>,
     address: SocketAddr,
-    /// The address of ours by which it came.
+    /// Local address the connection was accepted on.
     local: SocketAddr,
-    /// Where it belongs; of somebody behind a proxy that is known when it has said for whom it asks.
+    /// IP prefix used for the limits. For connections through a trusted proxy it is set once the forwarded address is
+    /// known.
     household: OnceLock<IpAddr>,
     is_known: AtomicBool,
     allowance: AtomicUsize,
@@ -71,32 +74,32 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Where it is.
+    /// Returns the peer's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of ours by which it came.
+    /// Returns the local address the connection was accepted on.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// It has said who it is: the room's rules do not bind it any more.
+    /// Marks the connection as authenticated; limits no longer apply.
     pub(crate) fn welcome(&self) {
         self.is_known.store(true, Ordering::Release);
     }
 
-    /// Whether it has sent more than a stranger may.
+    /// Returns true once the peer has used up its pre-authentication bytes.
     pub(crate) fn is_spent(&self) -> bool {
         self.allowance.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether it is still a stranger who may stay.
+    /// True if the peer is unauthenticated and not evicted.
     fn waits(&self) -> bool {
         !self.is_known.load(Ordering::Acquire) && !self.out.is_cancelled()
     }
 
-    /// Ends our side of the connection: the peer reads the end of the stream behind what was sent.
+    /// Shuts down the sending side: the peer reads the end of the stream after the data sent so far.
     pub(crate) async fn finish_sending(&self) {
         if let Some(socket) = self.socket.upgrade()
             && let Err(error) = poll_fn(|cx| Pin::new(&mut *socket.lock()).poll_shutdown(cx)).await
@@ -132,23 +135,23 @@ impl Guest {
 
     fn spend(&self, bytes: usize) {
         let less = |left: usize| Some(left.saturating_sub(bytes));
-        // It never says no.
+        // The closure never returns `None`, so this cannot fail.
         self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
     }
 }
 
-/// The room. Clones are the same room.
+/// Table of unauthenticated connections. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lobby(Arc<Room>);
 
 #[derive(Debug, Default)]
 struct Room {
     strangers: Mutex<VecDeque<Weak<Guest>>>,
-    /// How many bytes are lent.
+    /// Bytes reserved for request bodies.
     lent: AtomicUsize,
 }
 
-/// Room for what a stranger says to somebody who will look who it is; given back when it is dropped.
+/// Reservation of bytes for an unauthenticated request body; released on drop.
 #[derive(Debug)]
 pub(crate) struct Loan(Arc<Room>, usize);
 
@@ -159,7 +162,7 @@ impl Drop for Loan {
 }
 
 impl Lobby {
-    /// Lets a peer in, and sends away who must go for it.
+    /// Adds a connection and evicts another if a limit is exceeded.
     fn enter(&self, guest: &Arc<Guest>) {
         let mut room = self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         room.retain(|guest| guest.upgrade().is_some_and(|guest| guest.waits()));
@@ -170,7 +173,7 @@ impl Lobby {
         }
     }
 
-    /// Lets a stranger say so many bytes more; `None` if too much is lent already.
+    /// Allows a peer to send more bytes; `None` if the shared pool is exhausted.
     pub(crate) fn lend(&self, guest: &Guest, bytes: usize) -> Option<Loan> {
         let more = |lent: usize| lent.checked_add(bytes).filter(|lent| *lent <= LENT);
         self.0.lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -178,7 +181,7 @@ impl Lobby {
         Some(Loan(self.0.clone(), bytes))
     }
 
-    /// A proxy has said for whom it asks: that is who counts from here on.
+    /// Sets the client address that a proxy reported; the limits apply to its prefix from now on.
     pub(crate) fn belongs(&self, guest: &Arc<Guest>, client: IpAddr) {
         guest.household.get_or_init(|| household(client));
         let room = self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,7 +191,7 @@ impl Lobby {
     }
 }
 
-/// The guest of the same household who waits longest, if there are too many of them.
+/// Returns the oldest connection of the same prefix, if there are too many of them.
 fn crowded(room: &VecDeque<Weak<Guest>>, guest: &Guest) -> Option<Arc<Guest>> {
     let household = guest.household.get()?;
     let same = |guest: &Arc<Guest>| guest.waits() && guest.household.get() == Some(household);
@@ -197,14 +200,14 @@ fn crowded(room: &VecDeque<Weak<Guest>>, guest: &Guest) -> Option<Arc<Guest>> {
     (family.count() >= CORNER).then_some(oldest)
 }
 
-/// A listener whose peers wait in the lobby.
+/// A TCP listener that applies the pre-authentication limits.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) listener: TcpListener,
     pub(crate) lobby: Lobby,
-    /// How peers are spoken to in secret, if they are.
+    /// TLS settings, if enabled.
     pub(crate) tls: Option<Tls>,
-    /// Peers that ask for others.
+    /// Trusted proxies.
     pub(crate) proxies: Arc<[IpAddr]>,
     pub(crate) stop: CancellationToken,
 }
@@ -219,7 +222,7 @@ impl Listener for Door {
                 Ok((stream, address)) => return (self.receive(stream, address), address),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    // Out of file descriptors, most likely: try again when some may have been closed.
+                    // Most likely out of file descriptors: retry when some may have been closed.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -238,7 +241,7 @@ impl Door {
         }
         let out = self.stop.child_token();
         let peer = address.ip().to_canonical();
-        // One that is gone already has no address of ours; nor will it ask anything.
+        // A peer that has disconnected already has no local address; it will not send a request either.
         let local = stream.local_addr().unwrap_or(address);
         let home = OnceLock::new();
         if !self.proxies.contains(&peer) {
@@ -256,7 +259,7 @@ impl Door {
         });
         self.lobby.enter(&guest);
         let until = async move {
-            // Either way the stay is over.
+            // Timeout and eviction both end the stay.
             tokio::time::timeout(STAY, out.cancelled()).await.ok();
         };
         let entrance = Entrance { socket, guest: guest.clone(), until: Some(Box::pin(until)) };
@@ -268,7 +271,7 @@ impl Door {
     }
 }
 
-/// A guest as the handlers of its requests see it.
+/// Connection info for request handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer(pub(crate) Arc<Guest>);
 
@@ -278,7 +281,7 @@ impl Connected<IncomingStream<'_, Door>> for Peer {
     }
 }
 
-/// A peer's connection.
+/// An accepted connection, with or without TLS.
 pub(crate) struct Line {
     guest: Arc<Guest>,
     way: Way,
@@ -286,7 +289,7 @@ pub(crate) struct Line {
 
 enum Way {
     Plain(Entrance),
-    /// It is large, and most connections are none.
+    /// Boxed, because it is large and most connections do not use TLS.
     Secret(Box<Secured<Entrance>>),
 }
 
@@ -322,7 +325,7 @@ impl AsyncWrite for Line {
     }
 }
 
-/// A TCP stream that its guest can reach, too. One task polls it for reading at a time: the connection's, or
+/// A TCP stream shared with its [`Guest`]. One task at a time polls it for reading: the connection's, or
 /// [`Guest::discard`] once the connection reads no more.
 #[derive(Debug)]
 struct Socket(Mutex<TcpStream>);
@@ -333,11 +336,11 @@ impl Socket {
     }
 }
 
-/// A peer's TCP stream, which ends for a stranger who stays too long or says too much.
+/// The peer's TCP stream; ends for an unauthenticated peer that exceeds its time or bytes.
 pub(crate) struct Entrance {
     socket: Arc<Socket>,
     guest: Arc<Guest>,
-    /// Ready when the stay is over; `None` once the peer is known.
+    /// Resolves when the time is up or the peer is evicted; `None` once the peer is authenticated.
     until: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 

@@ -1,7 +1,7 @@
-//! The newest lines of the gateway's log, kept for those who ask for them.
+//! Ring buffer of the newest log lines, served by `logs.tail`.
 //!
-//! Whoever sets logging up writes here what goes to the log, one JSON object a line. A bounded number of bytes is kept;
-//! places in it are counted from the first byte that was ever written, so a reader goes on where it was.
+//! The logging subscriber writes here, too, one JSON object per line. A bounded number of bytes is kept. Cursors count
+//! from the first byte ever written, so a reader can continue where it stopped.
 
 use std::{
     collections::VecDeque,
@@ -11,55 +11,55 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-/// How many bytes are kept.
+/// Maximum number of bytes kept.
 const KEPT: usize = 1024 * 1024;
-/// How long a line may be.
+/// Maximum length of a line in bytes.
 const LINE: usize = 16 * 1024;
 
-/// The newest lines of a log. Clones are the same book.
+/// Ring buffer of log lines. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct LogBook(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
     lines: VecDeque<String>,
-    /// Where the first line begins that is kept.
+    /// Offset of the first line that is kept.
     begin: u64,
-    /// Where the last one ends.
+    /// Offset of the end of the last line.
     end: u64,
-    /// What was written of a line that is not whole yet.
+    /// Incomplete last line.
     part: Vec<u8>,
-    /// Where the log is kept for longer, if it is.
+    /// Location of the persistent log, if there is one.
     place: Option<String>,
 }
 
-/// What a reader finds.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Where to go on.
+    /// Offset to continue from.
     pub(crate) cursor: u64,
-    /// How much was ever written.
+    /// Total number of bytes ever written.
     pub(crate) size: u64,
     pub(crate) lines: Vec<String>,
-    /// Whether there were more lines than the reader takes.
+    /// True if there were more lines than the reader's limits allow.
     pub(crate) is_truncated: bool,
-    /// Whether what the reader had not read is gone.
+    /// True if lines that the reader has not seen were dropped.
     pub(crate) is_reset: bool,
 }
 
 impl LogBook {
-    /// The same book, which says where the log is kept for longer.
+    /// Sets the location of the persistent log.
     pub fn at(self, place: String) -> Self {
         self.book().place = Some(place);
         self
     }
 
-    /// Where the log is kept.
+    /// Returns the location of the log.
     pub(crate) fn place(&self) -> String {
         self.book().place.clone().unwrap_or_else(|| "(memory of the gateway)".to_owned())
     }
 
-    /// The newest lines, or those after a place: at most so many, and so many bytes.
+    /// Returns the newest lines, or those after a cursor, limited in number and bytes.
     pub(crate) fn read(&self, cursor: Option<u64>, lines: usize, bytes: usize) -> Seen {
         let book = self.book();
         let is_reset = cursor.is_some_and(|cursor| cursor < book.begin || cursor > book.end);
@@ -111,7 +111,7 @@ impl Book {
             let line: Vec<u8> = self.part.drain(..=at).collect();
             self.add(told(&String::from_utf8_lossy(&line)));
         }
-        // Nobody writes a line that long.
+        // Real log lines are shorter.
         self.part.truncate(4 * LINE);
     }
 
@@ -125,12 +125,12 @@ impl Book {
     }
 }
 
-/// How many bytes a line takes with its end.
+/// Length of a line including its newline.
 fn size(line: &str) -> u64 {
     line.len() as u64 + 1
 }
 
-/// A line as clients of the protocol read it: the words, the time, and the level and place in `_meta`.
+/// Converts a line to the format that clients expect: message, time, and level and target in `_meta`.
 fn told(line: &str) -> String {
     let Ok(Value::Object(mut event)) = serde_json::from_str::<Value>(line) else { return cut(line.trim_end()) };
     let mut fields = match event.remove("fields") {
@@ -154,7 +154,7 @@ fn told(line: &str) -> String {
     if line.len() <= LINE { line } else { json!({"0": cut(&message), "time": time}).to_string() }
 }
 
-/// A text without what acts on a screen and JSON does not spell out.
+/// Replaces characters that affect a terminal and that JSON does not escape.
 fn tame(text: &str) -> String {
     let acts = |char: char| {
         let is_break = matches!(char, '\u{2028}'..='\u{202e}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}');

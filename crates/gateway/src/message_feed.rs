@@ -33,26 +33,26 @@ use crate::{
     projector::Projector,
 };
 
-/// How long the task waits for more messages before it reads.
+/// Time to collect further messages before reading.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// How much longer than the last reading took the task waits before the next one: long transcripts are read less often,
-/// not at a higher price.
+/// Factor by which the pause before the next read exceeds the duration of the last one, so that long transcripts are
+/// read less often.
 const REST: u32 = 9;
 
-/// How long a transcript that could not be read is left alone.
+/// Delay before a transcript that could not be read is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How many messages are handed to the projector before the task waits until they are in the clients' outboxes.
+/// Number of messages handed to the projector before waiting until they are in the clients' send queues.
 const HANDFUL: usize = 32;
 
 /// Members of a session's row that are repeated beside it.
 const ADDRESS: [&str; 3] = ["lastChannel", "lastTo", "lastAccountId"];
 
-/// A session, and one of the transcripts that it has or had.
+/// A session and one of its present or former transcripts.
 type Transcript = (SessionKey, SessionId);
 
-/// The transcripts with subscribers, and how far each was published. Clones are the same feed.
+/// The transcripts with subscribers and how far each was published. Clones share the feed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MessageFeed(Arc<Inner>);
 
@@ -65,27 +65,27 @@ struct Inner {
 /// How far a transcript was published.
 #[derive(Debug, Clone, Default)]
 struct Progress {
-    /// The last line that was published; `None` if the transcript was not read yet.
+    /// Last published entry; `None` if the transcript was not read yet.
     published: Option<EntryId>,
-    /// The first message that was stored since the transcript was read, if any was.
+    /// First message stored since the transcript was last read, if any.
     first: Option<StoredMessage>,
-    /// When it is read again, if it could not be read.
+    /// When to read again after a failure.
     retry_at: Option<Instant>,
 }
 
 /// A message that was stored, as far as an event identifies it.
 #[derive(Debug, Clone)]
 pub(crate) enum StoredMessage {
-    /// By the message itself.
+    /// The message itself.
     Message(Arc<Message>),
-    /// By its line.
+    /// The id of its entry.
     Line(EntryId),
-    /// By the result of a tool, whose line may follow later.
+    /// A tool result, whose entry may be written later.
     Result(Arc<ToolResult>),
 }
 
 impl StoredMessage {
-    /// The message that an event says was stored, if it does.
+    /// Returns the message that an event reports as stored, if it does.
     pub(crate) fn of(event: &RunEvent) -> Option<Self> {
         match event {
             RunEvent::Input(message) => Some(Self::Message(message.clone())),
@@ -128,7 +128,7 @@ impl StoredMessage {
 }
 
 impl MessageFeed {
-    /// Notes that a message was stored in a transcript that has subscribers.
+    /// Records that a message was stored in a transcript that has subscribers.
     pub(crate) fn changed(&self, key: &SessionKey, session: &SessionId, first: StoredMessage) {
         let mut transcripts = self.lock();
         transcripts.entry((key.clone(), session.clone())).or_default().first.get_or_insert(first);
@@ -136,8 +136,8 @@ impl MessageFeed {
         self.0.changed.notify_one();
     }
 
-    /// Notes that a message was stored in a transcript without subscribers: whoever subscribes later does not get it, nor
-    /// what came before.
+    /// Records that a message was stored in a transcript without subscribers: later subscribers get neither it nor
+    /// anything before it.
     pub(crate) fn passed(&self, key: &SessionKey, session: &SessionId) {
         let mut transcripts = self.lock();
         if !transcripts.is_empty() {
@@ -145,7 +145,7 @@ impl MessageFeed {
         }
     }
 
-    /// Publishes what is stored to those who subscribed, for as long as the handle lives.
+    /// Publishes stored messages to subscribers until the handle is dropped.
     pub(crate) fn publish(self, hub: Hub, projector: Projector) -> AbortOnDropHandle<()> {
         AbortOnDropHandle::new(task::spawn("message feed", async move {
             let mut rest = MOMENT;
@@ -172,7 +172,7 @@ impl MessageFeed {
         }))
     }
 
-    /// The transcripts that changed since they were read, which from here on count as read.
+    /// Takes the transcripts that changed since they were last read and marks them as read.
     fn due(&self, now: Instant) -> Vec<(Transcript, Progress)> {
         let mut transcripts = self.lock();
         let may_read = |progress: &Progress| progress.retry_at.is_none_or(|at| at <= now);
@@ -185,14 +185,14 @@ impl MessageFeed {
         due.map(take).collect()
     }
 
-    /// When a transcript is to be read again that could not be read.
+    /// Time of the earliest retry, if any.
     fn retry_at(&self) -> Option<Instant> {
         self.lock().values().filter_map(|progress| progress.retry_at).min()
     }
 
-    /// A transcript was published up to this line; `None` if it is not there any more.
+    /// Records that a transcript was published up to this entry; `None` removes a transcript that no longer exists.
     fn published(&self, transcript: Transcript, line: Option<EntryId>) {
-        // One that was taken off the list meanwhile has no subscribers.
+        // A transcript that was removed meanwhile has no subscribers.
         let mut transcripts = self.lock();
         let Entry::Occupied(mut found) = transcripts.entry(transcript) else { return };
         match line {
@@ -201,7 +201,7 @@ impl MessageFeed {
         }
     }
 
-    /// A transcript could not be read, and is due again later.
+    /// Schedules a retry for a transcript that could not be read.
     fn postpone(&self, transcript: &Transcript, progress: Progress) {
         if let Some(found) = self.lock().get_mut(transcript) {
             *found = Progress { retry_at: Some(Instant::now() + RETRY), ..progress };
@@ -213,7 +213,7 @@ impl MessageFeed {
     }
 }
 
-/// Publishes the new lines of a transcript; returns the last one.
+/// Publishes the new entries of a transcript; returns the last one.
 async fn read(
     hub: &Hub,
     projector: &Projector,
@@ -235,17 +235,17 @@ async fn read(
 }
 
 impl Progress {
-    /// Where the lines begin that were not published.
+    /// Index of the first entry that was not published.
     fn next(&self, lines: &SaidLines) -> usize {
         let published = self.published.as_ref().and_then(|last| lines.iter().rposition(|(id, _)| id == last));
         if let Some(last) = published {
             return last + 1;
         }
-        // The transcript was never read, or went back behind what was published. If the first message has no line yet, all
-        // lines are older than it.
+        // The transcript was never read, or was rewound behind the last published entry. If the first message has no
+        // entry yet, all entries are older than it.
         let is_first = |line: &(EntryId, Arc<Message>)| self.first.as_ref().is_some_and(|first| first.is_on(line));
         let Some(at) = lines.iter().rposition(is_first) else { return lines.len() };
-        // Results are written in the order of the calls, so those of the same turn may be as new.
+        // Results are written in the order of the calls, so those of the same turn may be equally new.
         let is_result = |(_, message): &&(EntryId, Arc<Message>)| matches!(**message, Message::ToolResult(_));
         match lines.get(at).as_ref().is_some_and(is_result) {
             true => at - lines.iter().take(at).rev().take_while(is_result).count(),
@@ -304,7 +304,7 @@ mod tests {
         let late = || StoredMessage::Result(Arc::new(result("2")));
         assert_eq!(next(Some("b"), late()), 2);
         assert_eq!(next(Some("e"), late()), 5);
-        // A line that is not there any more says nothing.
+        // An unknown published entry is ignored.
         assert_eq!(next(Some("x"), StoredMessage::Line(EntryId::parse("e").unwrap())), 4);
     }
 
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(next(None, StoredMessage::Line(EntryId::parse("b").unwrap())), 1);
         // The result of an earlier call may have come later.
         assert_eq!(next(None, StoredMessage::Result(Arc::new(result("2")))), 2);
-        // One that has no line yet comes behind all of them.
+        // A result without an entry comes after all entries.
         assert_eq!(next(None, StoredMessage::Result(Arc::new(result("3")))), 5);
     }
 

@@ -1,21 +1,21 @@
-//! Events from outside the gateway: how others tell all clients something.
+//! Broadcasts events from other crates to connected clients.
 
 use homard_proto::Generation;
 use serde_json::Value;
 
 use crate::{client::Client, projector::Projector, scope::Scope};
 
-/// Who is told an event.
+/// Which clients receive an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Audience {
-    /// Only those with this scope; `None` for everybody.
+    /// Required scope; `None` for all clients.
     pub needs: Option<Scope>,
-    /// Only those who speak this protocol or a newer one: older clients do not know the event.
+    /// Oldest protocol version that knows the event.
     pub since: Generation,
 }
 
 impl Audience {
-    /// Everybody who may look, in both generations.
+    /// All clients with the read scope, in both protocol versions.
     pub(crate) const READERS: Self = Self { needs: Some(Scope::Read), since: Generation::Three };
 
     pub(crate) fn includes(self, client: &Client) -> bool {
@@ -23,7 +23,7 @@ impl Audience {
     }
 }
 
-/// A handle for telling all clients something, in one order with everything else that they are told.
+/// Handle for broadcasting events, in one total order with all other events.
 #[derive(Debug, Clone)]
 pub struct News(Projector);
 
@@ -32,8 +32,8 @@ impl News {
         Self(projector)
     }
 
-    /// Tells everybody in the audience who is connected. Nobody waits; before the gateway answers and after it has
-    /// stopped nobody is there.
+    /// Sends an event to all connected clients in the audience, without waiting. Before the gateway serves and after it
+    /// has stopped there are none.
     pub fn tell(&self, event: &'static str, payload: &Value, audience: Audience) {
         self.0.tell(event, payload, audience);
     }

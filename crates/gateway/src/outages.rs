@@ -1,26 +1,26 @@
-//! What is set up and does not work now, as health reports it.
+//! Outages: configured components that do not work at present, as reported by health.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-/// Something that is set up and does not work now.
+/// A configured component that does not work at present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outage {
-    /// What kind of thing it is: `model`, `channel`, `config`, `plugin`, `hook`, or a `run` that is held.
+    /// Kind of component: `model`, `channel`, `config`, `plugin`, `hook`, or a `run` that is held.
     pub part: &'static str,
-    /// Which one: an agent, a channel with its account, a file, a run.
+    /// Its identity: an agent, a channel with its account, a file, a run.
     pub id: String,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub why: String,
 }
 
 impl Outage {
-    /// Whether the gateway cannot serve because of it. What fails beside the loop is no reason to send requests elsewhere.
+    /// True if the outage makes the gateway unready. Failing plugins and hooks do not.
     pub(crate) fn prevents_service(&self) -> bool {
         !matches!(self.part, "plugin" | "hook")
     }
 }
 
-/// Lists what is down. It must not ask anybody outside the process.
+/// Returns the current outages. Must not make requests outside the process.
 pub type Outages = Arc<dyn Fn() -> Vec<Outage> + Send + Sync>;

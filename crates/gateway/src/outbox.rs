@@ -1,8 +1,8 @@
-//! What a connection is about to be told: a bounded queue between everybody who has news and one socket.
+//! Send queue of a connection: a bounded queue between all producers of events and one socket.
 //!
-//! Nobody waits here. A client that does not read loses what does not matter, and past the limit its connection; the
-//! run that it follows never notices. An event gets its number when it is taken in, and whatever is taken in is sent,
-//! so the numbers that a client sees have no holes.
+//! Producers never wait. A slow client first misses dispensable events; beyond the limit it loses the connection. Runs
+//! are not affected. An event gets its sequence number when it is enqueued, and everything enqueued is sent, so the
+//! numbers that a client sees have no gaps.
 
 use std::{
     collections::VecDeque,
@@ -16,22 +16,22 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-/// What a frame costs beside its payload.
+/// Size of an event frame beyond its payload.
 const ENVELOPE: usize = 64;
 
-/// How long a close reason may be, in bytes. The wire allows three more; clients know it cut here.
+/// Maximum length of a close reason in bytes. The protocol allows three more; clients expect the cut here.
 const REASON: usize = 120;
 
-/// How many bytes may wait for a client before it counts as too slow.
+/// Maximum number of queued bytes before a client counts as too slow.
 pub(crate) fn limit(generation: Generation) -> usize {
     match generation {
         Generation::Three => 1_572_864,
-        // OpenClaw allows 50 MiB; a stopped reader shall not cost that much.
+        // OpenClaw allows 50 MiB, which is too much memory for a reader that has stopped.
         Generation::Four => 4_194_304,
     }
 }
 
-/// A connection's last word.
+/// A close frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Farewell {
     code: u16,
@@ -39,7 +39,7 @@ pub(crate) struct Farewell {
 }
 
 impl Farewell {
-    /// A close code and why; a long reason is cut.
+    /// Creates a close frame; a long reason is truncated.
     pub(crate) fn new(code: u16, reason: &str) -> Self {
         Self { code, reason: reason[..reason.floor_char_boundary(REASON)].to_owned() }
     }
@@ -49,25 +49,25 @@ impl Farewell {
     }
 }
 
-/// Which state of the house an event tells of.
+/// Version of the gateway state that an event describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct StateVersion {
-    /// How often the list of who is here has changed.
+    /// Number of changes of the presence list.
     pub(crate) presence: u64,
-    /// Always the same: health is looked at anew whenever it is told.
+    /// Constant: health is computed anew for each event.
     pub(crate) health: u64,
 }
 
-/// Something on its way to the client.
+/// A queued frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Frame {
-    /// A whole frame.
+    /// A complete text frame.
     Whole(String),
-    /// An event; its payload is shared by all who are told.
+    /// An event; its payload is shared by all recipients.
     Event { name: &'static str, payload: Arc<str>, seq: u64, state: Option<StateVersion> },
-    /// A sign of life.
+    /// A WebSocket ping.
     Ping,
-    /// Nothing for a moment.
+    /// A short pause in sending.
     Pause,
 }
 
@@ -92,7 +92,7 @@ impl Frame {
     }
 }
 
-/// An event's frame around a payload that is JSON already.
+/// Formats an event frame around a payload that is JSON already.
 fn numbered(name: &str, payload: &str, seq: u64, state: Option<StateVersion>) -> String {
     match state {
         None => format!(r#"{{"type":"event","event":"{name}","payload":{payload},"seq":{seq}}}"#),
@@ -102,12 +102,12 @@ fn numbered(name: &str, payload: &str, seq: u64, state: Option<StateVersion>) ->
     }
 }
 
-/// The queue of one connection.
+/// Send queue of one connection.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     news: Notify,
-    /// Rung when the client has taken something.
+    /// Notified when queued bytes were sent.
     taken: Notify,
     lost: CancellationToken,
 }
@@ -115,52 +115,52 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct Inner {
     queue: VecDeque<Frame>,
-    /// Bytes that were taken in and are not with the peer's kernel yet.
+    /// Bytes that are enqueued and not yet flushed to the socket.
     waiting: usize,
     limit: usize,
     seq: u64,
     farewell: Option<Farewell>,
 }
 
-/// Whether a frame needs room.
+/// What happens to a frame when the queue is full.
 #[derive(Debug, Clone, Copy)]
 enum Room {
-    /// It is taken in whatever waits.
+    /// It is enqueued regardless.
     Always,
-    /// A slow client can do without it, and it makes no client slow: it has to fit.
+    /// It is skipped, also if it would exceed the limit by itself.
     OrSkip,
-    /// A client that is too slow for it loses the connection.
+    /// The connection is closed.
     OrGiveUp,
 }
 
-/// What the writer does next.
+/// Next action of the writer.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Send this, so many bytes.
+    /// Send this message of this size in bytes.
     Send(Message, usize),
-    /// Everything was handed over: see to it that it is sent.
+    /// The queue is empty: flush what was sent.
     Flush,
-    /// See to it that everything before is sent, and send nothing for a moment.
+    /// Flush, then send nothing for a short time.
     Pause,
-    /// Send this and stop.
+    /// Send this message and stop.
     End(Message),
 }
 
 impl Outbox {
-    /// An empty queue with the smaller limit, until it is known who is at the other end.
+    /// Creates an empty queue with the smaller limit, which applies until the protocol version is known.
     pub(crate) fn new() -> Self {
         let inner =
             Inner { queue: VecDeque::new(), waiting: 0, limit: limit(Generation::Three), seq: 0, farewell: None };
         Self { inner: Mutex::new(inner), news: Notify::new(), taken: Notify::new(), lost: CancellationToken::new() }
     }
 
-    /// Sets the limit, now that it is known who is at the other end.
+    /// Sets the limit once the protocol version is known.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.lock().limit = limit;
     }
 
-    /// Answers a request. It is what the client asked for, so it never makes a client too slow; but a connection hears no
-    /// more questions while there is no [`room`](Self::room).
+    /// Enqueues a response. Responses are never dropped, since the client requested them; instead the connection reads
+    /// no further requests until there is [`room`](Self::room).
     pub(crate) fn respond(&self, response: &Response) {
         match serde_json::to_string(response) {
             Ok(text) => {
@@ -170,44 +170,44 @@ impl Outbox {
         }
     }
 
-    /// Tells an event that does not count: it has no number.
+    /// Enqueues an event without a sequence number.
     pub(crate) fn tell_unnumbered(&self, name: &str, payload: &str) {
         let text = format!(r#"{{"type":"event","event":"{name}","payload":{payload}}}"#);
         self.push(Room::OrGiveUp, |_| Frame::Whole(text));
     }
 
-    /// Tells an event that must arrive.
+    /// Enqueues an event that must arrive.
     pub(crate) fn tell(&self, name: &'static str, payload: Arc<str>) {
         self.push(Room::OrGiveUp, |seq| Frame::Event { name, payload, seq: next(seq), state: None });
     }
 
-    /// Tells an event that a slow client can do without; says whether it was taken in.
+    /// Enqueues an event that a slow client can miss; returns true if it was enqueued.
     pub(crate) fn tell_if_room(&self, name: &'static str, payload: Arc<str>) -> bool {
         self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq), state: None })
     }
 
-    /// The same, for an event that tells how things are.
+    /// Like [`tell_if_room`](Self::tell_if_room), for an event that carries a state version.
     pub(crate) fn tell_state_if_room(&self, name: &'static str, payload: Arc<str>, state: StateVersion) -> bool {
         self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq), state: Some(state) })
     }
 
-    /// Sends a sign of life.
+    /// Enqueues a ping.
     pub(crate) fn ping(&self) {
         self.push(Room::OrSkip, |_| Frame::Ping);
     }
 
-    /// Lets the client take in what it was sent, before it is sent more.
+    /// Enqueues a pause, so that the client can process what it was sent.
     pub(crate) fn pause(&self) {
         self.push(Room::OrSkip, |_| Frame::Pause);
     }
 
-    /// Ends the connection once everything before has been sent.
+    /// Closes the connection after everything enqueued has been sent.
     pub(crate) fn close(&self, farewell: Farewell) {
         self.lock().farewell.get_or_insert(farewell);
         self.news.notify_one();
     }
 
-    /// Nothing can be delivered any more: the client does not read, or is gone.
+    /// Drops the queue: the client does not read, or has disconnected.
     pub(crate) fn give_up(&self, farewell: Farewell) {
         let mut inner = self.lock();
         inner.queue.clear();
@@ -217,12 +217,12 @@ impl Outbox {
         self.lost.cancel();
     }
 
-    /// Waits until nothing can be delivered any more.
+    /// Waits until the queue was dropped by [`give_up`](Self::give_up).
     pub(crate) fn lost(&self) -> WaitForCancellationFuture<'_> {
         self.lost.cancelled()
     }
 
-    /// The next thing to send; one writer asks. `unflushed` says whether something was handed over and not flushed.
+    /// Returns the next action; there is one writer. `unflushed` is true if something was sent and not flushed.
     pub(crate) async fn next(&self, unflushed: bool) -> Next {
         loop {
             if let Some(next) = self.lock().next() {
@@ -235,7 +235,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until the client has taken enough of what it was sent. Cancel safe.
+    /// Waits until the queue is below its limit. Cancel safe.
     pub(crate) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
@@ -246,7 +246,7 @@ impl Outbox {
         }
     }
 
-    /// So many bytes have left.
+    /// Releases bytes that were flushed.
     pub(crate) fn sent(&self, bytes: usize) {
         let mut inner = self.lock();
         inner.waiting = inner.waiting.saturating_sub(bytes);
@@ -254,7 +254,7 @@ impl Outbox {
         self.taken.notify_one();
     }
 
-    /// Takes a frame in, or does what is to be done when the client is too slow for it; says whether it was taken in.
+    /// Enqueues a frame or applies the policy for a full queue; returns true if it was enqueued.
     fn push(&self, room: Room, frame: impl FnOnce(&mut u64) -> Frame) -> bool {
         let mut inner = self.lock();
         if inner.farewell.is_some() {
@@ -286,7 +286,7 @@ impl Outbox {
 }
 
 impl Inner {
-    /// What is waiting decides, not what comes: one frame larger than the limit still gets through, if it must.
+    /// Depends on what is queued, not on the new frame: a single frame above the limit still passes, if it must.
     fn is_full(&self) -> bool {
         self.waiting > self.limit
     }
@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes one frame out, as the writer would.
+    /// Takes one frame, as the writer would.
     fn take(outbox: &Outbox) -> Option<Message> {
         match outbox.next(false).now_or_never()? {
             Next::Send(message, size) => {
@@ -413,7 +413,7 @@ mod tests {
                         let is_taken = outbox.tell_if_room("tick", format!("\"{}\"", "x".repeat(size)).into());
                         prop_assert_eq!(outbox.lock().seq, before + u64::from(is_taken));
                     }
-                    // A connection hears no more questions while its client is slow.
+                    // A connection reads no requests while its client is slow.
                     Step::Respond(_) if outbox.room().now_or_never().is_none() => {}
                     Step::Respond(size) => outbox.respond(&Response::ok("1", "x".repeat(size).into())),
                     Step::Take => if let Some(message) = take(&outbox) { hear(message)? },

@@ -1,9 +1,10 @@
-//! Who is here: the gateway, and the programs that are connected to it. Whoever may look is told when that changes.
+//! Presence: the gateway and the clients connected to it, published to clients with the read scope.
 //!
-//! A crowd that comes at once must not be told of each who comes: ten thousand who hear of ten thousand are a hundred
-//! million frames. So connections that say the same of themselves are one row, and nothing changes when one more of them
-//! comes; a list has at most [`MOST`] rows; after a change a while passes, longer for more listeners ([`pause`]), and then
-//! all that changed is told once; and whoever knows already, because its own hello said so, is not told at all.
+//! Publishing every change individually would be quadratic: ten thousand clients that connect at once would cause a
+//! hundred million frames. Therefore connections with identical descriptions share one row, and a further one changes
+//! nothing; the list has at most [`MOST`] rows; after a change there is a delay that grows with the number of
+//! connections ([`pause`]), and then the list is published once; and clients whose hello already contained this version
+//! are skipped.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,35 +21,35 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{outbox::StateVersion, server::Server};
 
-/// How many programs are listed; of more, those who came last.
+/// Maximum number of clients listed; the newest are kept.
 const MOST: usize = 64;
-/// How much is listed of what a program says of itself, in characters.
+/// Maximum length of a client's self-description fields in characters.
 const LONGEST: usize = 100;
-/// How long is waited for more before a change is told.
+/// Minimum delay before a change is published.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How much longer for each connection: about a thousand of them are told in a second, however many there are.
+/// Additional delay per connection: limits publication to about a thousand frames a second.
 const EACH: Duration = Duration::from_millis(1);
 
-/// Who is here.
+/// The presence list.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     guests: Mutex<Guests>,
-    /// Rung when somebody came or went.
+    /// Notified when a client joined or left.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Guests {
-    /// By the order in which they came.
+    /// Rows in order of arrival.
     here: BTreeMap<u64, Guest>,
-    /// Where somebody who says this of itself is in that order.
+    /// Position in `here` by description.
     places: HashMap<String, u64>,
     came: u64,
-    /// How often the list has changed.
+    /// Number of changes of the list.
     version: u64,
 }
 
-/// Connections that say the same of themselves.
+/// Connections with the same description.
 #[derive(Debug)]
 struct Guest {
     row: Map<String, Value>,
@@ -56,7 +57,7 @@ struct Guest {
     connections: usize,
 }
 
-/// A connection's place in the list; dropping it is leaving.
+/// A connection's entry in the list; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Stay {
     place: u64,
@@ -70,7 +71,7 @@ impl Drop for Stay {
 }
 
 impl Presence {
-    /// Puts a connection on the list. A command that asks and goes is nobody who is here.
+    /// Adds a connection. Short-lived clients (CLI commands and probes) are not listed.
     pub(crate) fn enter(self: &Arc<Self>, params: &ConnectParams, address: IpAddr, now_ms: u64) -> Option<Stay> {
         if matches!(params.client.mode.as_str(), "cli" | "probe") {
             return None;
@@ -109,7 +110,7 @@ impl Presence {
         self.changed.notify_one();
     }
 
-    /// The gateway and who is connected to it, and which state of the list this is.
+    /// Returns the rows of the gateway and its clients, and the version of the list.
     pub(crate) fn list(&self, now_ms: u64) -> (Vec<Value>, StateVersion) {
         let guests = self.lock();
         let newest = guests.here.values().rev().take(MOST).map(|guest| {
@@ -129,7 +130,7 @@ impl Presence {
     }
 }
 
-/// The gateway's own row.
+/// Returns the gateway's own row.
 pub(crate) fn gateway(now_ms: u64) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     json!({
@@ -138,7 +139,7 @@ pub(crate) fn gateway(now_ms: u64) -> Value {
     })
 }
 
-/// What a connection says of itself. Where it is, is told if it is elsewhere.
+/// Builds the row of a connection. The address is included if it is remote.
 fn row(params: &ConnectParams, address: IpAddr) -> Map<String, Value> {
     let client = &params.client;
     let extra = |name: &str| client.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -166,12 +167,12 @@ fn row(params: &ConnectParams, address: IpAddr) -> Map<String, Value> {
     row
 }
 
-/// How long is waited before so many are told that somebody came or went.
+/// Delay before a change is published to this many connections.
 fn pause(connections: usize) -> Duration {
     MOMENT + EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX))
 }
 
-/// Tells those who are connected who comes and goes, for as long as the handle lives.
+/// Publishes presence changes until the handle is dropped.
 pub(crate) fn tell(server: Arc<Server>) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(task::spawn("presence", async move {
         loop {

@@ -1,9 +1,9 @@
-//! Tells all clients what happens in all runs: one task, so that everybody hears everything in one order.
+//! Publishes run events to all clients, from one task, so that every client sees the same order.
 //!
-//! It reads each run's tape once, and tells it twice: as `agent` events and as the `chat` events that go with them. An
-//! event is serialised once, whoever listens; of a conversation's deltas each generation has its own. Words are paced,
-//! because each time all of the message is told: the [`teller`] says how. What was told of a run is kept in its [`log`],
-//! for clients that come back.
+//! The projector reads each run's tape once and produces `agent` events and the corresponding `chat` events. An event
+//! is serialised once for all subscribers; `chat` deltas have one form per protocol version. Text is throttled, because
+//! each update repeats the whole message; see [`teller`]. Published events of a run are kept in its [`log`] for clients
+//! that reconnect.
 
 mod log;
 mod past;
@@ -41,27 +41,27 @@ use crate::{
     outbox::StateVersion,
 };
 
-/// How much a client is told of a tool's work.
+/// Level of detail of tool events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// That it began and ended.
+    /// Start and end only.
     Brief,
-    /// What it said, too.
+    /// Including the output.
     Full,
 }
 
-/// A handle on the projector. What is sent here is heeded before any news of a run that began later.
+/// Handle to the projector. A command sent here takes effect before any event of a run that begins later.
 #[derive(Debug, Clone)]
 pub(crate) struct Projector {
-    // Unbounded: every request sends a few, and a connection's requests are bounded.
+    // Unbounded: every request sends a few, and a connection's concurrent requests are bounded.
     wishes: UnboundedSender<Wish>,
     board: Board,
 }
 
-/// Where it is announced what becomes of conversations, for those who follow them.
+/// Feeds for session changes and stored messages.
 #[derive(Debug, Clone)]
 struct Board {
-    // Unbounded: what is in it is read several times a second, and one message a conversation is enough.
+    // Unbounded: it is drained several times a second, and changes of one session are merged.
     changes: UnboundedSender<Change>,
     messages: MessageFeed,
     followers: Arc<Followers>,
@@ -69,7 +69,7 @@ struct Board {
 
 impl Board {
     fn session_changed(&self, change: Change) {
-        // Nobody tells it any more once the server has stopped.
+        // Fails only after the server has stopped.
         self.changes.send(change).ok();
     }
 
@@ -78,23 +78,23 @@ impl Board {
     }
 }
 
-/// How many want to hear of conversations.
+/// Numbers of session subscriptions.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    /// Clients that want to hear of all of them.
+    /// Clients subscribed to all sessions.
     pub(crate) of_all: AtomicUsize,
-    /// Wishes to hear what is said in one.
+    /// Subscriptions to the messages of a single session.
     pub(crate) of_one: AtomicUsize,
 }
 
 impl Followers {
-    /// Whether somebody may want to hear what is said.
+    /// True if any client may be subscribed to messages.
     pub(crate) fn are_there(&self) -> bool {
         self.of_all.load(Ordering::Relaxed) > 0 || self.of_one.load(Ordering::Relaxed) > 0
     }
 }
 
-/// What a connection wants.
+/// A command to the projector.
 #[derive(Debug)]
 enum Wish {
     Join(Arc<Client>),
@@ -109,26 +109,26 @@ enum Wish {
         client: u64,
     },
     Answer(Arc<Tape>, Waiter),
-    /// Somebody comes back to runs.
+    /// A client reconnects to runs.
     Resume(Resume),
-    /// The run's news wait until its sender was answered.
+    /// Delays a run's events until its `accepted` response was sent.
     Hold(RunId),
     Release(RunId),
-    /// Everybody in the audience is told this event.
+    /// Sends an event to all clients in the audience.
     Tell(&'static str, Arc<str>, Audience),
-    /// Everybody who may look, and does not know it yet, is told who is here.
+    /// Sends the presence list to clients with the read scope that do not have this version.
     TellPresence(Arc<str>, StateVersion),
-    /// Everybody who follows conversations is told that one changed.
+    /// Sends a session change to subscribers.
     TellFollowers(Arc<str>),
-    /// A message was stored in this transcript of a session, though no run's events say so.
+    /// A message was stored in this transcript of a session without an event of a run.
     MessageStored(SessionKey, SessionId, StoredMessage),
-    /// Everybody who follows what is said in this conversation is told that something was.
+    /// Sends a stored message to the session's subscribers.
     TellSaid(SessionKey, Arc<str>),
-    /// Everything that was announced so far is told; then this is.
+    /// Signals the sender once everything published so far was sent.
     Drain(oneshot::Sender<()>),
 }
 
-/// A run's news wait while this lives: whoever sends a message hears that it was accepted before anything of its run.
+/// Delays a run's events while it lives, so that the sender of a message sees the `accepted` response first.
 #[derive(Debug)]
 pub(crate) struct Hold {
     run: RunId,
@@ -141,7 +141,7 @@ impl Drop for Hold {
     }
 }
 
-/// A client's place among those who are told; dropping it is leaving.
+/// A client's registration; dropping it unregisters the client.
 #[derive(Debug)]
 pub(crate) struct Joined {
     client: u64,
@@ -154,7 +154,7 @@ impl Drop for Joined {
     }
 }
 
-/// A projector that has not started yet: what it is asked for waits.
+/// A projector that has not started yet; commands are queued.
 #[derive(Debug)]
 pub(crate) struct Unstarted {
     projector: Projector,
@@ -170,12 +170,12 @@ impl Unstarted {
         Self { projector: Projector { wishes, board }, wished, changed }
     }
 
-    /// A handle on what it will be.
+    /// Returns a handle.
     pub(crate) fn projector(&self) -> Projector {
         self.projector.clone()
     }
 
-    /// Starts telling. The receiver gets the changes of conversations.
+    /// Starts the task. The returned receiver yields session changes.
     pub(crate) fn start(
         self,
         feed: UnboundedReceiver<HubEvent>,
@@ -187,40 +187,40 @@ impl Unstarted {
 }
 
 impl Projector {
-    /// From here on the client is told what it may hear.
+    /// Registers a client; it receives events from now on.
     pub(crate) fn join(&self, client: Arc<Client>) -> Joined {
         let joined = Joined { client: client.id, projector: self.clone() };
         self.wish(Wish::Join(client));
         joined
     }
 
-    /// Keeps back the news of a run that is about to be accepted.
+    /// Delays the events of a run that is about to be accepted.
     pub(crate) fn hold(&self, run: RunId) -> Hold {
         self.wish(Wish::Hold(run.clone()));
         Hold { run, projector: self.clone() }
     }
 
-    /// The client shall hear of the tools of a run that is about to begin.
+    /// Subscribes a client to the tool events of a run that is about to start.
     pub(crate) fn watch(&self, run: RunId, client: &Client, detail: Detail) {
         self.wish(Wish::Watch { run, client: client.id, detail });
     }
 
-    /// The run did not begin after all, or began for somebody else.
+    /// Cancels [`watch`](Self::watch), because the run did not start or belongs to another request.
     pub(crate) fn unwatch(&self, run: RunId, client: &Client) {
         self.wish(Wish::Unwatch { run, client: client.id });
     }
 
-    /// Answers the request once more when the run is over, after everybody was told so; at once if it is over.
+    /// Sends a second response to the request when the run ends, after its final event; at once if it has ended.
     pub(crate) fn answer_at_end(&self, tape: Arc<Tape>, client: Arc<Client>, request: String) {
         self.wish(Wish::Answer(tape, Waiter { client, request }));
     }
 
-    /// Tells a client what it missed of runs; from there on it is told the rest.
+    /// Sends a client the events it missed of runs and subscribes it to the rest.
     pub(crate) fn resume(&self, resume: Resume) {
         self.wish(Wish::Resume(resume));
     }
 
-    /// Tells everybody what the schedule does, for as long as the handle lives.
+    /// Publishes events of the schedule until the handle is dropped.
     pub(crate) fn follow(&self, schedule: &Schedule) -> AbortOnDropHandle<()> {
         let (projector, mut news) = (self.clone(), schedule.listen());
         AbortOnDropHandle::new(task::spawn("schedule news", async move {
@@ -234,61 +234,61 @@ impl Projector {
         }))
     }
 
-    /// Tells everybody in the audience.
+    /// Sends an event to all clients in the audience.
     pub(crate) fn tell(&self, event: &'static str, payload: &Value, audience: Audience) {
         self.wish(Wish::Tell(event, payload.to_string().into(), audience));
     }
 
-    /// Tells who is here; a slow client can do without it.
+    /// Publishes the presence list; slow clients may miss it.
     pub(crate) fn tell_presence(&self, payload: &Value, state: StateVersion) {
         self.wish(Wish::TellPresence(payload.to_string().into(), state));
     }
 
-    /// Says that a conversation changed; those who follow hear of it a moment later.
+    /// Reports a session change; subscribers receive it shortly after.
     pub(crate) fn session_changed(&self, change: Change) {
         self.board.session_changed(change);
     }
 
-    /// How many clients follow all conversations.
+    /// Number of clients subscribed to all sessions.
     pub(crate) fn followers(&self) -> usize {
         self.board.followers.of_all.load(Ordering::Relaxed)
     }
 
-    /// The messages that are stored in sessions, for those who subscribed.
+    /// Returns the feed of stored messages.
     pub(crate) fn messages(&self) -> MessageFeed {
         self.board.messages.clone()
     }
 
-    /// The numbers themselves, for a client that begins or ends following.
+    /// Returns the shared subscription counters.
     pub(crate) fn followers_count(&self) -> Arc<Followers> {
         self.board.followers.clone()
     }
 
-    /// Notes that a message was stored; those who subscribed get it a moment later.
+    /// Reports a stored message; subscribers receive it shortly after.
     pub(crate) fn message_stored(&self, key: &SessionKey, session: &SessionId, message: StoredMessage) {
         self.wish(Wish::MessageStored(key.clone(), session.clone(), message));
     }
 
-    /// Tells those who follow a conversation what was said in it.
+    /// Sends a stored message to the session's subscribers.
     pub(crate) fn tell_said(&self, key: SessionKey, payload: &Value) {
         self.wish(Wish::TellSaid(key, payload.to_string().into()));
     }
 
-    /// Tells those who follow conversations that one changed.
+    /// Sends a session change to subscribers.
     pub(crate) fn tell_followers(&self, payload: &Value) {
         self.wish(Wish::TellFollowers(payload.to_string().into()));
     }
 
-    /// Waits until everything that happened so far was told.
+    /// Waits until everything that happened so far was published.
     pub(crate) async fn drain(&self) {
         let (done, drained) = oneshot::channel();
         self.wish(Wish::Drain(done));
-        // Without a projector there is nothing left to tell.
+        // If the projector has stopped, nothing is left to publish.
         drained.await.ok();
     }
 
     fn wish(&self, wish: Wish) {
-        // Without a projector the server has stopped, and nobody is told anything any more.
+        // Fails only after the server has stopped.
         self.wishes.send(wish).ok();
     }
 }
@@ -297,7 +297,7 @@ async fn run(mut teller: Teller, mut feed: UnboundedReceiver<HubEvent>, mut wish
     loop {
         let due = teller.due();
         tokio::select! {
-            // Wishes first: a client that watches a run must be known before the run's first news is read.
+            // Commands first: a client that watches a run must be registered before the run's first event is read.
             biased;
             wish = wishes.recv() => match wish {
                 Some(wish) => teller.heed(wish),
@@ -316,7 +316,7 @@ async fn run(mut teller: Teller, mut feed: UnboundedReceiver<HubEvent>, mut wish
                 teller.hear(&event);
             }
             for done in teller.drains.drain(..) {
-                // Whoever asked may have gone, and that is fine.
+                // The waiting task may have been dropped.
                 done.send(()).ok();
             }
         }

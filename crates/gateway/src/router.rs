@@ -1,4 +1,4 @@
-//! What can be asked, and who may.
+//! RPC dispatch: the method table, scope checks, and responses.
 
 use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
@@ -27,39 +27,38 @@ use crate::{
     server::Server,
 };
 
-/// One question, on its way to whoever answers it.
+/// A request on its way to its method.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// What all connections share.
+    /// State shared by all connections.
     pub(crate) server: Arc<Server>,
-    /// Who asks.
+    /// The caller.
     pub(crate) client: Arc<Client>,
-    /// With what.
     params: Option<Value>,
 }
 
 impl Call {
-    /// A text among the parameters, before they are checked.
+    /// Returns a string parameter before validation.
     pub(crate) fn asked(&self, name: &str) -> Option<String> {
         self.params.as_ref()?.get(name)?.as_str().map(str::to_owned)
     }
 
-    /// Checks and reads the parameters.
+    /// Validates and decodes the parameters.
     pub(crate) fn params<P: Params>(&mut self) -> Result<P, ErrorShape> {
         P::decode(self.client.generation, self.params.take())
     }
 }
 
-/// What a question is answered with.
+/// Result of a method.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// This, and an error beside it if it did not go well.
+    /// A payload, with an error if the request failed.
     Once(Value, Option<ErrorShape>),
-    /// This, before any news of the run that are held.
+    /// The same, sent before the delayed events of the run.
     Held(Value, Option<ErrorShape>, Hold),
-    /// This, and what comes of the run on this tape, whose news are held until then.
+    /// A payload now and the run's result at its end; the run's events are delayed until the first is sent.
     Twice(Value, Arc<Tape>, Hold),
-    /// What was missed of runs, where it is known what was told last.
+    /// Missed events of runs; answered by the projector, which knows what was sent last.
     Missed(Missed),
 }
 
@@ -69,17 +68,17 @@ impl From<Value> for Answer {
     }
 }
 
-/// An answer in the making.
+/// Future that resolves to a method's result.
 type Answering = Pin<Box<dyn Future<Output = Result<Answer, ErrorShape>> + Send>>;
 
-/// A method that the gateway answers itself.
+/// A method implemented in this crate.
 struct BuiltIn {
     name: &'static str,
     needs: Scope,
     answer: fn(Call) -> Answering,
 }
 
-/// Everything that can be asked of any gateway; `hello-ok` lists exactly this, and what was added.
+/// All built-in methods; `hello-ok` lists exactly these and the registered ones.
 const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
     BuiltIn { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
@@ -199,23 +198,23 @@ const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "set-heartbeats", needs: Scope::Admin, answer: |call| Box::pin(cron::set_heartbeats(call)) },
 ];
 
-/// The names of what a gateway answers itself.
+/// Returns the names of the built-in methods.
 pub fn own_names() -> Vec<&'static str> {
     names(&[])
 }
 
-/// The names of everything that can be asked.
+/// Returns the names of built-in and registered methods.
 pub(crate) fn names(added: &[Method]) -> Vec<&'static str> {
     BUILT_IN.iter().map(|method| method.name).chain(added.iter().map(|method| method.name)).collect()
 }
 
-/// The same, with those of plugins as far as they are known.
+/// Like [`names`], with the methods of plugins as far as they are known.
 pub(crate) fn all_names(server: &Server) -> Vec<String> {
     let foreign = server.foreign.as_ref().map(|foreign| foreign.methods()).unwrap_or_default();
     names(&server.methods).into_iter().map(str::to_owned).chain(foreign).collect()
 }
 
-/// Those of the methods whose names are not taken: a name means one thing.
+/// Removes methods whose names are taken already.
 pub(crate) fn distinct(methods: Vec<Method>) -> Vec<Method> {
     let mut distinct: Vec<Method> = Vec::new();
     for method in methods {
@@ -228,11 +227,11 @@ pub(crate) fn distinct(methods: Vec<Method>) -> Vec<Method> {
     distinct
 }
 
-/// Answers a question, whatever it is.
+/// Dispatches a request and sends its response.
 pub(crate) async fn answer(server: Arc<Server>, client: Arc<Client>, request: Request) {
     let Request { id, method, params, .. } = request;
     let call = Call { server: server.clone(), client: client.clone(), params };
-    // A bug in one answer must not take the connection with it.
+    // A panic in a method must not end the connection.
     let answer = match AssertUnwindSafe(ask(&method, call)).catch_unwind().await {
         Ok(answer) => answer,
         Err(_) => Err(ErrorShape::unavailable(format!("internal error in {method}; the gateway's log says more"))),
@@ -275,10 +274,10 @@ async fn ask(name: &str, call: Call) -> Result<Answer, ErrorShape> {
     (method.answer)(Asked::new(call)).await.map(Answer::from)
 }
 
-/// Has a plugin answer a method that is not ours.
+/// Forwards a request to a plugin's method.
 async fn ask_foreign(name: &str, mut call: Call) -> Result<Answer, ErrorShape> {
     let found = call.server.foreign.clone().and_then(|foreign| foreign.needs(name).map(|needs| (foreign, needs)));
-    // What is not known needs the most, so that a name which is left out of every list opens nothing.
+    // Unknown methods require the highest scope, so that an unlisted name cannot be probed with less.
     check(&call, name, found.as_ref().map_or(Scope::Admin, |(_, needs)| *needs))?;
     let (foreign, _) = found.ok_or_else(|| ErrorShape::invalid(format!("unknown method: {name}")))?;
     let client = serde_json::json!({"id": call.client.id, "protocol": call.client.generation.number()});

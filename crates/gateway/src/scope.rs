@@ -1,22 +1,22 @@
-//! What a connection may do.
+//! Scopes: permissions of a connection.
 
 use homard_proto::{Code, ErrorShape, Generation};
 use serde_json::json;
 
-/// What a method needs.
+/// Scope that a method requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// To look.
+    /// Read state and receive events.
     Read,
-    /// To act.
+    /// Start runs and change sessions.
     Write,
-    /// To say whether commands may run.
+    /// Decide exec approvals.
     Approvals,
-    /// To answer what agents ask.
+    /// Answer questions of agents.
     Questions,
-    /// To say which devices belong to the owner.
+    /// Manage paired devices.
     Pairing,
-    /// To change what others rely on.
+    /// Change settings and other shared state.
     Admin,
 }
 
@@ -33,12 +33,12 @@ impl Scope {
     }
 }
 
-/// What a connection was granted.
+/// Scopes granted to a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scopes(Vec<String>);
 
 impl Scopes {
-    /// What was asked for. Asking for nothing means everything in protocol 3 and nothing in protocol 4.
+    /// Returns the scopes requested. An empty request means all scopes in protocol 3 and none in protocol 4.
     pub(crate) fn granted(generation: Generation, asked: Option<&[String]>) -> Self {
         let asked = asked.unwrap_or_default();
         match generation {
@@ -47,29 +47,28 @@ impl Scopes {
         }
     }
 
-    /// These.
     pub(crate) fn of(names: Vec<String>) -> Self {
         Self(names)
     }
 
-    /// Those of them that a grant covers: asking never widens it.
+    /// Restricts the scopes to those that a grant covers.
     pub(crate) fn within(self, grant: &[String]) -> Self {
         let grant = Self(grant.to_vec());
         Self(self.0.into_iter().filter(|scope| grant.hold(scope)).collect())
     }
 
-    /// Whether they cover a scope, by its name.
+    /// True if these scopes cover a scope, given by name.
     pub(crate) fn hold(&self, scope: &str) -> bool {
         let has = |name: &str| self.0.iter().any(|held| held == name);
         has(scope) || has("operator.admin") || (scope == "operator.read" && has("operator.write"))
     }
 
-    /// Their names.
     pub(crate) fn names(&self) -> &[String] {
         &self.0
     }
 
-    /// Whether they cover a need: admin covers all, write covers read, and nothing else covers approvals.
+    /// True if these scopes cover a requirement: admin covers all, write covers read, and nothing else covers
+    /// approvals.
     pub(crate) fn allow(&self, need: Scope) -> bool {
         let enough: &[&str] = match need {
             Scope::Read => &["operator.read", "operator.write", "operator.admin"],
@@ -83,7 +82,7 @@ impl Scopes {
     }
 }
 
-/// What a caller without the scope is told.
+/// Error for a caller without the required scope.
 pub(crate) fn missing(generation: Generation, need: Scope) -> ErrorShape {
     let message = format!("missing scope: {}", need.name());
     match generation {
@@ -98,7 +97,7 @@ pub(crate) fn missing(generation: Generation, need: Scope) -> ErrorShape {
 mod tests {
     use super::*;
 
-    /// Which needs they cover, in the order read, write, approvals, admin.
+    /// Which requirements the scopes cover, in the order read, write, approvals, admin.
     fn allowed(generation: Generation, asked: &[&str]) -> [bool; 4] {
         let asked: Vec<_> = asked.iter().map(|&scope| scope.to_owned()).collect();
         let scopes = Scopes::granted(generation, Some(&asked));

@@ -1,4 +1,4 @@
-//! The gateway: its sockets, what all connections share, and how it stops.
+//! The gateway server: listeners, state shared by all connections, and shutdown.
 
 use std::{
     fmt, io,
@@ -47,43 +47,43 @@ use crate::{
     webhooks::{self, Hooks, Webhooks},
 };
 
-/// How much the system keeps of what a peer has not read. Linux takes twice as much.
+/// Kernel send buffer per socket in bytes. Linux doubles the value.
 const SEND_BUFFER: u32 = 128 * 1024;
 
-/// How many peers wait until they are let in.
+/// Length of the listen backlog.
 const BACKLOG: u32 = 1024;
 
-/// How long connections may take to say goodbye.
+/// Time connections have to close at shutdown.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// What a gateway needs to know.
+/// Settings of a gateway.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it listens. An IPv6 address after another one is skipped on a machine without IPv6.
+    /// Addresses to listen on. An IPv6 address that follows another one is skipped on a machine without IPv6.
     pub bind: Vec<SocketAddr>,
-    /// Who knows this is the owner.
+    /// Shared secret that authenticates the owner.
     pub secret: Secret,
-    /// Origins of pages that may connect from elsewhere, such as `https://desk.example`.
+    /// Origins of pages that may connect although the gateway does not serve them, such as `https://desk.example`.
     pub allowed_origins: Vec<String>,
-    /// Proxies that may say for whom they ask.
+    /// Trusted proxies: their `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpAddr>,
-    /// How it speaks in secret, if it does.
+    /// TLS settings, if enabled.
     pub tls: Option<Tls>,
-    /// Whether other machines are answered although all that is said could be read on the way.
+    /// Serve other machines without encryption.
     pub allow_insecure: bool,
-    /// The state directory, told to clients.
+    /// State directory, reported to clients.
     pub state_dir: PathBuf,
-    /// The config file, told to clients.
+    /// Config file, reported to clients.
     pub config_path: Option<PathBuf>,
 }
 
-/// Why a gateway does not start.
+/// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else listens there.
+    /// The port is in use.
     #[error("port {} on {} is in use; stop the other gateway or choose another with --port", .0.port(), .0.ip())]
     InUse(SocketAddr),
-    /// The address is reachable from other machines, and what they say could be read on the way.
+    /// The address is reachable from other machines without encryption.
     #[error(
         "{0} is reachable from other machines, and without TLS the token and every message could be read on the way. Set \
          gateway.tls.enabled to true; or name the proxy that speaks TLS for the gateway in gateway.trustedProxies; or, if \
@@ -91,7 +91,7 @@ pub enum Error {
          loopback"
     )]
     Exposed(IpAddr),
-    /// The address is reachable from other machines, and the token could be guessed.
+    /// The address is reachable from other machines and the token is too short.
     #[error(
         "{address} is reachable from other machines, and a token of {length} characters can be guessed; use one of at least \
          {LONG_ENOUGH}, or none, and the gateway makes a good one"
@@ -99,29 +99,29 @@ pub enum Error {
     Guessable {
         /// The address.
         address: IpAddr,
-        /// How long the token is.
+        /// Length of the token in characters.
         length: usize,
     },
-    /// The address cannot be listened on.
+    /// Listening failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// There is no address.
+    /// No address is configured.
     #[error("no address to listen on; name at least one")]
     NoAddress,
-    /// Nobody could come in.
+    /// Neither token nor password is set.
     #[error("no token and no password is set; set one of them")]
     NoSecret,
-    /// It is not known which devices are paired.
+    /// The list of paired devices cannot be read.
     #[error(transparent)]
     Devices(#[from] Unreadable),
 }
 
-/// A gateway that listens and does not answer yet.
+/// A gateway that is bound to its addresses and not serving yet.
 pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
@@ -146,8 +146,8 @@ impl fmt::Debug for Gateway {
     }
 }
 
-/// Listens there. What the system keeps for a peer that does not read is bounded: left to itself it would take megabytes,
-/// and copy into them all that others read.
+/// Opens a listener with a bounded send buffer. With the kernel's default, megabytes of events would be copied for each
+/// peer that does not read.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -156,7 +156,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Opens the sockets, so that a taken port is known before anything else is started.
+/// Opens the listeners, so that a port conflict is found before anything else starts.
 pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     if settings.secret.is_empty() {
         return Err(Error::NoSecret);
@@ -166,7 +166,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     for &(mut address) in &settings.bind {
         settings.may_open(address.ip())?;
         let chosen = listeners.first().map(|(_, first): &(_, SocketAddr)| first.port()).filter(|_| address.port() == 0);
-        // The system chose one; all addresses have the same.
+        // The port that the system chose for the first address is used for all.
         address.set_port(chosen.unwrap_or(address.port()));
         let opened = listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
         match opened {
@@ -203,7 +203,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
 }
 
 impl Settings {
-    /// Whether an address may be listened on.
+    /// Checks whether an address may be listened on.
     fn may_open(&self, address: IpAddr) -> Result<(), Error> {
         let address = address.to_canonical();
         if address.is_loopback() {
@@ -218,7 +218,7 @@ impl Settings {
         if is_secret || has_proxy || self.allow_insecure { Ok(()) } else { Err(Error::Exposed(address)) }
     }
 
-    /// Which other machines are answered. What comes through a Tailscale network is secret without us.
+    /// Returns the policy for other machines. A Tailscale network encrypts by itself.
     fn afar(&self) -> Afar {
         let is_secret = |address: &SocketAddr| {
             let address = address.ip().to_canonical();
@@ -229,7 +229,7 @@ impl Settings {
     }
 }
 
-/// Whether an address is one of a Tailscale network, which encrypts what goes through it.
+/// True for addresses of a Tailscale network.
 fn is_tailnet(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -241,82 +241,83 @@ fn is_tailnet(address: IpAddr) -> bool {
 }
 
 impl Gateway {
-    /// Where it listens, with the ports that the system chose.
+    /// Returns the addresses it listens on, with the ports that the system chose.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(|(_, address)| *address).collect()
     }
 
-    /// What it tells everybody who asks how it is; may change while it answers.
+    /// Returns the warnings that health reports; they may change while the gateway serves.
     pub fn notices(&self) -> Notices {
         self.notices.clone()
     }
 
-    /// The same gateway, which has others answer these methods. A name that is taken keeps its meaning.
+    /// Registers methods. Names that are taken are ignored.
     pub fn with_methods(mut self, methods: Vec<Method>) -> Self {
         self.methods = router::distinct(methods);
         self
     }
 
-    /// The same gateway, which also answers these over HTTP.
+    /// Enables the OpenAI-compatible HTTP endpoints.
     pub fn with_endpoints(mut self, endpoints: Endpoints) -> Self {
         self.endpoints = endpoints;
         self
     }
 
-    /// The same gateway, with what plugins add to it.
+    /// Adds the methods and routes of plugins.
     pub fn with_foreign(mut self, foreign: Arc<dyn Foreign>) -> Self {
         self.foreign = Some(foreign);
         self
     }
 
-    /// The same gateway, with more on the page of its metrics.
+    /// Adds metrics to the `/metrics` page.
     pub fn with_metrics(mut self, more: MoreMetrics) -> Self {
         self.more_metrics = Some(more);
         self
     }
 
-    /// The same gateway, which tells somebody of each run that is over.
+    /// Sets a callback for finished runs.
     pub fn with_run_ends(mut self, ends: RunEnds) -> Self {
         self.run_ends = Some(ends);
         self
     }
 
-    /// The same gateway, which also answers webhooks.
+    /// Enables webhooks.
     pub fn with_webhooks(mut self, webhooks: Webhooks) -> Self {
         self.webhooks = Some(webhooks);
         self
     }
 
-    /// The same gateway, which reports in its health what is down.
+    /// Adds a source of outages, which health reports.
     pub fn with_outages(mut self, outages: Outages) -> Self {
         self.outages = Some(outages);
         self
     }
 
-    /// The same gateway, which tells what is in this book.
+    /// Sets the log buffer that `logs.tail` reads.
     pub fn with_log(mut self, log: LogBook) -> Self {
         self.log = log;
         self
     }
 
-    /// The same gateway, which also serves the pages of a Control UI.
+    /// Serves an installed Control UI.
     pub fn with_control_ui(mut self, control_ui: ControlUi) -> Self {
         self.control_ui = Some(control_ui);
         self
     }
 
-    /// A handle for telling all of its clients something.
+    /// Returns a handle for broadcasting events to clients.
     pub fn news(&self) -> News {
         News::new(self.projector.projector())
     }
 
-    /// The same gateway, which answers for this schedule, or says why there is none.
+    /// Sets the schedule, or the reason why there is none.
     pub fn with_schedule(mut self, schedule: Result<Schedule, String>) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// Answers until `stop` fires, then tells every client and returns. Runs are the hub's: they are not stopped here.
+    /// Serves until `stop` is cancelled, then notifies all clients and returns. Runs belong to the hub and are not
+    /// stopped here.
     pub async fn serve(self, hub: Hub, feed: UnboundedReceiver<HubEvent>, stop: CancellationToken) {
         let rules = Rules {
             afar: self.settings.afar(),
@@ -375,59 +376,57 @@ impl Gateway {
         };
         let doors: Vec<_> = self.listeners.into_iter().map(open).collect();
         stop.cancelled().await;
-        // Whoever waits for a run hears how it ended before it is told goodbye.
+        // Requests that wait for a run get its result before the connection closes.
         server.projector.drain().await;
         closing.cancel();
         server.connections.close();
         if tokio::time::timeout(GOODBYE, server.connections.wait()).await.is_err() {
             tracing::warn!("some clients did not say goodbye in time");
         }
-        // Whatever is left of these ends here.
+        // Aborts the tasks that are still running.
         drop((doors, news, changes, messages, presence, told));
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Server {
     pub(crate) hub: Hub,
     pub(crate) projector: Projector,
     pub(crate) bouncer: Bouncer,
-    /// Devices that belong to the owner.
+    /// Paired devices.
     pub(crate) devices: Arc<Devices>,
-    /// Signatures of devices that count no more.
+    /// Nonce-less device signatures that were used already.
     pub(crate) used_signatures: UsedSignatures,
     pub(crate) rules: Rules,
-    /// Where strangers wait.
+    /// Unauthenticated connections.
     pub(crate) lobby: Lobby,
     pub(crate) state_dir: PathBuf,
     pub(crate) config_path: Option<PathBuf>,
-    /// What is not as it should be.
+    /// Warnings for operators.
     pub(crate) notices: Notices,
-    /// What is done without anybody asking, or why nothing is.
+    /// The schedule, or the reason why there is none.
     pub(crate) schedule: Result<Schedule, String>,
-    /// What others answer.
+    /// Registered methods.
     pub(crate) methods: Vec<Method>,
-    /// What is answered over HTTP.
+    /// Enabled OpenAI-compatible endpoints.
     pub(crate) endpoints: Endpoints,
-    /// What other programs may send, if anything.
+    /// Webhooks, if enabled.
     pub(crate) webhooks: Option<Arc<Hooks>>,
-    /// The pages that are served, if not our own.
+    /// The installed Control UI, if there is one.
     pub(crate) control_ui: Option<ControlUi>,
-    /// What it said of itself of late.
+    /// Recent log lines.
     pub(crate) log: LogBook,
-    /// What plugins add.
+    /// Methods and routes of plugins.
     pub(crate) foreign: Option<Arc<dyn Foreign>>,
-    /// What is counted.
     pub(crate) metrics: Metrics,
-    /// What others add to that.
+    /// Further metrics.
     pub(crate) more_metrics: Option<MoreMetrics>,
     pub(crate) outages: Option<Outages>,
-    /// Who is here.
     pub(crate) presence: Arc<Presence>,
-    /// How busy it is.
+    /// Event-loop and CPU utilisation.
     pub(crate) meter: Meter,
     pub(crate) stop: CancellationToken,
-    /// Every connection holds a token, so that stopping can wait for all of them.
+    /// Each connection holds a token, so that shutdown can wait for all of them.
     pub(crate) connections: TaskTracker,
     started: Instant,
     count: AtomicU64,
@@ -440,12 +439,12 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// How long it has been answering.
+    /// Time since the server started, in milliseconds.
     pub(crate) fn uptime_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A number that no other connection has.
+    /// Returns a unique connection number.
     pub(crate) fn next_connection(&self) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed)
     }

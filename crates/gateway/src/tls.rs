@@ -1,7 +1,7 @@
-//! TLS at the door: the gateway's certificate, and a connection that becomes a secret one while it is read.
+//! TLS: the gateway's certificate, and a stream that performs the handshake while it is read.
 //!
-//! The handshake goes on where the connection is read, not where it is accepted: so a peer that is slow at it holds up
-//! nobody, and the lobby's rules (how long, how much) bind it from its first byte.
+//! The handshake happens when the connection is read, not when it is accepted. A slow peer therefore blocks no other,
+//! and the pre-authentication limits on time and bytes apply from the first byte.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
 
-/// A certificate and its key, by which a gateway shows who it is.
+/// A certificate and its private key.
 #[derive(Clone)]
 pub struct Tls {
     acceptor: TlsAcceptor,
@@ -34,22 +34,22 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Why a certificate and a key are of no use.
+/// Why a certificate and key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// There is no certificate.
+    /// No certificate was found.
     #[error("there is no certificate in it: a PEM file with BEGIN CERTIFICATE is needed")]
     NoCertificate,
-    /// There is no key.
+    /// No private key was found.
     #[error("there is no private key in it: a PEM file with BEGIN PRIVATE KEY is needed")]
     NoKey,
-    /// They cannot be used, most likely because one is not the other's.
+    /// They are rejected, most likely because the key does not belong to the certificate.
     #[error("the certificate and the key do not work together: {0}")]
     Unfit(#[source] rustls::Error),
 }
 
 impl Tls {
-    /// TLS with this certificate (and those that vouch for it) and this key, as PEM files have them.
+    /// Creates TLS settings from a PEM certificate chain and a PEM private key.
     pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates).filter_map(Result::ok).collect();
         let own = chain.first().ok_or(TlsError::NoCertificate)?;
@@ -63,30 +63,30 @@ impl Tls {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), fingerprint })
     }
 
-    /// What clients may know the certificate by.
+    /// Returns the SHA-256 fingerprint of the certificate.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// A connection on which both sides have yet to agree.
+    /// Wraps an accepted connection; the handshake follows on first use.
     pub(crate) fn accept<Io: AsyncRead + AsyncWrite + Unpin>(&self, io: Io) -> Secured<Io> {
         Secured::Agreeing(self.acceptor.accept(io))
     }
 }
 
-/// What a certificate is known by: its SHA-256, as `openssl x509 -fingerprint -sha256` writes it.
+/// Computes the SHA-256 fingerprint of a certificate, as `openssl x509 -fingerprint -sha256` prints it.
 pub fn fingerprint(certificate: &[u8]) -> String {
     let bytes: Vec<_> = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02X}")).collect();
     bytes.join(":")
 }
 
-/// One end of a TLS connection.
+/// Server side of a TLS connection.
 pub(crate) enum Secured<Io> {
-    /// The two sides agree on keys.
+    /// Handshake in progress.
     Agreeing(Accept<Io>),
-    /// What is said is secret.
+    /// Handshake completed.
     Open(TlsStream<Io>),
-    /// They did not agree.
+    /// Handshake failed.
     Failed,
 }
 
@@ -125,7 +125,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Secured<Io> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Open(stream) => Pin::new(stream).poll_shutdown(cx),
-            // Nothing was said that could be cut short.
+            // No data was sent, so there is nothing to shut down.
             Self::Agreeing(_) | Self::Failed => Poll::Ready(Ok(())),
         }
     }

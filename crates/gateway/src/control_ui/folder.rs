@@ -1,4 +1,4 @@
-//! The folder of an installed Control UI.
+//! The directory of an installed Control UI.
 
 use std::{
     io,
@@ -7,44 +7,43 @@ use std::{
 
 use super::policy;
 
-/// How large a file may be that is served.
+/// Maximum size of a served file.
 const FILE: u64 = 32 * 1024 * 1024;
 
-/// An installed Control UI: a folder with an `index.html` and what that needs.
+/// An installed Control UI: a directory with an `index.html` and its assets.
 #[derive(Debug, Clone)]
 pub struct ControlUi {
-    /// Without symbolic links, so that what lies outside can be told.
+    /// Canonical path, so that links out of the directory can be detected.
     root: PathBuf,
 }
 
-/// Why a folder cannot be served.
+/// Why a directory cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum NoControlUi {
-    /// It is not there, or cannot be read.
+    /// The directory is missing or unreadable.
     #[error("{path} cannot be read: {source}")]
     Unreadable {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It holds no page.
+    /// There is no `index.html`.
     #[error("{0} holds no Control UI: name a folder with an index.html, such as node_modules/openclaw/dist/control-ui")]
     NoPage(PathBuf),
 }
 
-/// A file as it is served.
+/// A file to serve.
 #[derive(Debug, PartialEq)]
 pub(super) struct File {
-    /// Its content type.
     pub(super) kind: &'static str,
-    /// What a page may do.
+    /// Content security policy.
     pub(super) policy: String,
     pub(super) bytes: Vec<u8>,
 }
 
 impl ControlUi {
-    /// The Control UI in a folder, or in an installed package.
+    /// Opens a Control UI in a directory or in an installed package.
     pub fn open(folder: &Path) -> Result<Self, NoControlUi> {
         let root =
             folder.canonicalize().map_err(|source| NoControlUi::Unreadable { path: folder.to_owned(), source })?;
@@ -56,7 +55,7 @@ impl ControlUi {
         Ok(Self { root })
     }
 
-    /// The file at a path of the page. A path that names no kind of file is one of the page's own places.
+    /// Finds the file for a URL path. A path without a file extension is a route of the page and yields `index.html`.
     pub(super) async fn find(&self, path: &str) -> Option<File> {
         let name = match relative(path)? {
             name if name.extension().is_some() => name,
@@ -84,14 +83,14 @@ impl ControlUi {
     }
 }
 
-/// The file that a path means below the root: nothing hidden, nothing above. A page may be at any place, so its assets
-/// are found wherever they are asked for.
+/// Maps a URL path to a path below the root; hidden files and parent directories are rejected. Routes of the page may
+/// have any depth, so assets are found from the last `/assets/` on.
 fn relative(path: &str) -> Option<PathBuf> {
     let path = match path.rfind("/assets/") {
         Some(at) => &path[at..],
         None => path,
     };
-    // No file of a page has a name that must be written in another way.
+    // File names of a page never need escaping.
     if path.contains(['%', '\\', '\0']) {
         return None;
     }
@@ -103,7 +102,7 @@ fn relative(path: &str) -> Option<PathBuf> {
     name.components().all(is_plain).then_some(name)
 }
 
-/// Reads a file, unless it is not below the root after all.
+/// Reads a file, unless it resolves to a path outside the root.
 fn read(root: &Path, name: &Path) -> io::Result<Vec<u8>> {
     let path = root.join(name).canonicalize()?;
     if !path.starts_with(root) {

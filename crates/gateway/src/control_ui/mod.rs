@@ -1,7 +1,8 @@
-//! Pages for browsers: a Control UI that somebody installed, served as it is, or a start page of our own.
+//! Serves an installed Control UI, or a built-in start page.
 //!
-//! The files are public; what they do goes through the WebSocket, which knows who asks. A page may load what is here and
-//! speak to this gateway, and nothing else (`connect-src`): an address in a link cannot make it send its token away.
+//! The files are public; all actions go through the authenticated WebSocket. The content security policy lets a page
+//! load files and open connections from this gateway only (`connect-src`), so that a crafted link cannot make it send
+//! its token elsewhere.
 
 mod folder;
 mod policy;
@@ -28,11 +29,11 @@ use tokio::time::Instant;
 
 use crate::{connection::Visitor, methods::agents, server::Server};
 
-/// Where a page asks what it should know before it connects.
+/// Paths from which a page reads its settings before it connects.
 const SETTINGS: [&str; 3] =
     ["/control-ui-config.json", "/__openclaw/control-ui-config.json", "/__openclaw__/control-ui-config.json"];
 
-/// Answers a request for a page or for what a page needs.
+/// Serves a page or one of its files.
 pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Parts) -> Response {
     let path = parts.uri.path();
     let is_page = server.control_ui.is_some() || path == "/";
@@ -44,7 +45,7 @@ pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Part
     }
     match &server.control_ui {
         Some(_) if SETTINGS.contains(&path) => settings(server, visitor, parts),
-        // No picture is kept here for any agent.
+        // Avatars of agents are not supported.
         Some(_) if path.starts_with("/avatar/") => told(StatusCode::OK, &json!({"avatarUrl": null})),
         Some(folder) => match folder.find(path).await {
             Some(file) => page(file.kind, &file.policy, file.bytes),
@@ -58,14 +59,14 @@ pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Part
     }
 }
 
-/// What a page should know before it connects, for those who know the secret.
+/// Returns the page's settings to authenticated clients.
 fn settings(server: &Server, visitor: &Visitor, parts: &Parts) -> Response {
     let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let Some(token) = bearer else {
         return told(StatusCode::UNAUTHORIZED, &unauthorized("give the gateway's token as a bearer token"));
     };
     let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
-    // A page that has a token of its device shows that one here, too.
+    // A page may authenticate with its device token here, too.
     let known = || server.devices.has_token(token).then_some(());
     if let Err(denied) = server.bouncer.judge(&auth, (visitor.address(), Instant::now()), known) {
         let error = denied.error(homard_proto::Generation::Four);
@@ -88,10 +89,10 @@ fn unauthorized(why: &str) -> Value {
     json!({"error": {"message": why, "type": "unauthorized"}})
 }
 
-/// Headers of everything that is served here.
+/// Headers of all responses of this module.
 fn guarded() -> [(HeaderName, HeaderValue); 5] {
     [
-        // A new version of a page must not meet parts of an old one.
+        // A new version of a page must not be combined with cached parts of an old one.
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
@@ -101,7 +102,7 @@ fn guarded() -> [(HeaderName, HeaderValue); 5] {
 }
 
 fn page(kind: &'static str, policy: &str, bytes: Vec<u8>) -> Response {
-    // Made of hashes and fixed words.
+    // Contains hashes and fixed text only.
     let policy = HeaderValue::from_str(policy).unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"));
     let headers = [(CONTENT_TYPE, HeaderValue::from_static(kind)), (CONTENT_SECURITY_POLICY, policy)];
     (guarded(), headers, bytes).into_response()

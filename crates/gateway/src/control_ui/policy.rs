@@ -1,10 +1,9 @@
-//! What a page may do, as its browser is told.
+//! Content security policies.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
 
-/// The policy of a page whose own scripts are these: files of this gateway and what stands in the page itself, connections
-/// to this gateway only.
+/// Builds the policy of a page: files of this gateway and the page's inline scripts, connections to this gateway only.
 pub(super) fn of_page(html: &str) -> String {
     let hashes: String = inline_scripts(html).map(|script| format!(" '{}'", hash(script))).collect();
     format!(
@@ -15,12 +14,12 @@ pub(super) fn of_page(html: &str) -> String {
     )
 }
 
-/// How a policy names a text that stands in a page.
+/// Hash source of an inline script or style.
 pub(super) fn hash(text: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text)))
 }
 
-/// The scripts that stand in a page.
+/// Returns the inline scripts of a page.
 fn inline_scripts(html: &str) -> impl Iterator<Item = &str> {
     html.split("<script").skip(1).filter_map(|rest| {
         let (attributes, rest) = rest.split_once('>')?;
@@ -37,7 +36,7 @@ mod tests {
     fn scripts_in_the_page_are_named_by_their_hash_and_files_are_not() {
         let html = r#"<script type="module" src="./a.js"></script><script data-x="1">go()</script><script></script>"#;
         assert_eq!(inline_scripts(html).collect::<Vec<_>>(), ["go()"]);
-        // From `printf 'go()' | openssl dgst -sha256 -binary | base64`.
+        // `hash` is checked with the empty string: `printf '' | openssl dgst -sha256 -binary | base64`.
         assert!(of_page(html).contains("'wasm-unsafe-eval' 'sha256-"), "{}", of_page(html));
         assert_eq!(hash(""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
     }

@@ -1,21 +1,21 @@
-//! What a browser sees where no Control UI is installed: that the gateway is there, and where to go from here.
+//! The built-in start page, served when no Control UI is installed.
 
 use super::policy;
 
-/// Looks of the page.
+/// Style sheet.
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem;color:#1c2024;\
 background:#fff}h1{font-size:1.5rem}code,pre{font:14px/1.5 ui-monospace,monospace;background:#f1f3f5;border-radius:4px}\
 code{padding:.1rem .3rem}pre{padding:.75rem;overflow-x:auto}dt{color:#60646c}dd{margin:0 0 .5rem}\
 @media(prefers-color-scheme:dark){body{color:#eceef0;background:#111214}code,pre{background:#22252a}a{color:#7cb8ff}\
 dt{color:#a0a6ad}}";
 
-/// What the page may do: look as it does.
+/// Content security policy: allows the style sheet only.
 pub(super) fn policy() -> String {
     let style = policy::hash(STYLE);
     format!("default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 }
 
-/// The page. Anybody may see it, so it tells nothing of sessions, agents and folders.
+/// Renders the page. It is public, so it contains nothing about sessions, agents and directories.
 pub(super) fn html(uptime_ms: u64) -> String {
     let (version, uptime) = (env!("CARGO_PKG_VERSION"), told(uptime_ms / 1000));
     format!(
@@ -47,7 +47,7 @@ homard gateway --control-ui node_modules/openclaw/dist/control-ui</pre>
     )
 }
 
-/// A time in its two largest units.
+/// Formats a duration in its two largest units.
 fn told(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -1,4 +1,4 @@
-//! What devices may do, and what nobody can make them do.
+//! Tests of device pairing: scopes, requests and tokens, and attempts to escalate them.
 
 use homard_proto::{Generation, method::connect::ConnectParams};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Every scope that there is, one of OpenClaw's that we have not, and one that nobody has.
+/// Every known scope, one of OpenClaw's that is not supported here, and an unknown one.
 const ALL: [&str; 8] = [
     "operator.read",
     "operator.write",
@@ -134,7 +134,7 @@ fn l8_a_device_is_managed_by_who_holds_its_scopes() {
     assert_eq!(devices.rename("admin", "mine", &held(&pairing)).map(|_| ()), above);
     assert_eq!(devices.remove("admin", &held(&pairing)), above);
     assert_eq!(devices.worth("admin", &token), Some(admin.clone()));
-    // Itself it may manage, and whoever has more may manage both.
+    // A device may manage itself, and a caller with more scopes may manage both.
     devices.rename("pairing", "desk", &held(&pairing)).unwrap();
     devices.remove("pairing", &held(&pairing)).unwrap();
     devices.remove("admin", &held(&admin)).unwrap();
@@ -155,10 +155,10 @@ fn r43_a_request_is_one_of_a_kind_ends_after_five_minutes_and_holds_no_secret() 
     assert_eq!((&shown["displayName"], &shown["scopes"]), (&json!("desk"), &json!(asked)));
     assert!(shown.get("token").is_none() && shown.get("tokens").is_none());
     assert_eq!(devices.approve("r-3", &admin, 400_001).unwrap()["deviceId"], "d1");
-    // Used once.
+    // A request can be approved once.
     assert_eq!(devices.approve("r-3", &admin, 400_002), Err(Error::NoRequest));
     assert!(devices.knows("d1", "key-d1"));
-    // Five wrong names, and what waits is forgotten, also if the sixth is right.
+    // Five unknown request ids drop all requests, even if the sixth id is right.
     devices.request(&params("d2", &asked), "r-4".to_owned(), 400_003).unwrap();
     for guess in 0..TRIES {
         assert_eq!(devices.approve(&format!("guess-{guess}"), &admin, 400_004), Err(Error::NoRequest));
@@ -173,10 +173,10 @@ fn r43_a_request_is_one_of_a_kind_ends_after_five_minutes_and_holds_no_secret() 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Four ways to get more than one has, each tried with any scopes.
+    /// Tries four ways of privilege escalation with arbitrary scopes.
     #[test]
     fn r41_nobody_gives_a_device_more_than_he_has(caller: u8, device: u8, asked: u8) {
-        // In memory only: the folder cannot be made.
+        // In memory only: the directory cannot be created.
         let devices = Devices::new(Path::new("/dev/null"), Paired::default(), homard_audit::Audit::default());
         let (caller, device, asked) = (held(&subset(caller)), subset(device), subset(asked));
         devices.request(&params("new", &asked), "r".to_owned(), 1).unwrap();

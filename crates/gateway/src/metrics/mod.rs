@@ -1,8 +1,8 @@
-//! `/metrics`: the work of the house in numbers, as Prometheus reads them.
+//! `/metrics`: counters and gauges in the Prometheus text format.
 //!
-//! What happens in runs is counted where their tapes are read for clients, by the one task that does that; so nothing is
-//! added to a run, and the lock here is waited for only by whoever asks. The rest is looked up when somebody asks. Labels
-//! have few values: outcomes, providers, tools, channels, never a session or a person.
+//! Run metrics are counted by the projector, the single task that reads run tapes for clients, so runs do no extra work
+//! and only a scrape can wait for the lock. Everything else is read at the time of the scrape. Label values have low
+//! cardinality: outcomes, providers, tools and channels, never sessions or people.
 
 mod process;
 mod runs;
@@ -30,44 +30,44 @@ pub(crate) use self::runs::Watch;
 pub use self::text::{Labels, MetricsPage};
 use crate::{auth::Denied, connection::Visitor, scope::Scope, server::Server};
 
-/// What others add to the page. It may block.
+/// Adds further metrics to the page. May block.
 pub type MoreMetrics = Arc<dyn Fn(&mut MetricsPage) + Send + Sync>;
 
-/// Who hears of runs that are over. It must not wait for anything.
+/// Callback for finished runs. Must not block.
 pub type RunEnds = Arc<dyn Fn(&Tape) + Send + Sync>;
 
-/// What is counted. Clones are the same counts.
+/// The counters. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Metrics(Arc<Inner>);
 
-/// Says whether there is a tool of a name.
+/// Predicate: is there a tool with this name?
 type Knows = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
     runs: Mutex<Runs>,
-    /// Whether there is a tool of a name: a model may make one up.
+    /// True for names of existing tools; a model may invent names.
     knows: Option<Knows>,
-    /// Who else wants to know of a run that is over.
+    /// Callback for finished runs.
     ends: Option<RunEnds>,
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Creates empty counters.
     pub(crate) fn new(knows: impl Fn(&str) -> bool + Send + Sync + 'static, ends: Option<RunEnds>) -> Self {
         Self(Arc::new(Inner { runs: Mutex::default(), knows: Some(Box::new(knows)), ends }))
     }
 
-    /// A run is over, and all of its tape can be read.
+    /// Reports a finished run, whose whole tape can be read.
     pub(crate) fn ended(&self, tape: &Tape) {
         if let Some(ends) = &self.0.ends {
             ends(tape);
         }
     }
 
-    /// Counts what happened in a run.
+    /// Counts an event of a run.
     pub(crate) fn see(&self, watch: &mut Watch, event: &Event) {
-        // These come by the thousand, and nothing is counted of them.
+        // Very frequent events that are not counted.
         if matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. } | RunEvent::ToolProgress { .. }) {
             return;
         }
@@ -75,12 +75,12 @@ impl Metrics {
         self.runs().see(watch, event, knows);
     }
 
-    /// Counts a run whose story could not be stored.
+    /// Counts a run whose records could not be stored.
     pub(crate) fn broke(&self) {
         self.runs().broke();
     }
 
-    /// Counts what is new in the house besides runs.
+    /// Counts a hub event that belongs to no run.
     pub(crate) fn hear(&self, event: &HubEvent) {
         if let HubEvent::Delivery(delivered) = event {
             *self.runs().deliveries.at(&[&delivered.target.channel, delivered.state.word()]) += 1.0;
@@ -98,7 +98,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Answers who knows the secret, or shows the token of a device that may look.
+/// Serves the page to clients with the shared secret or a device token that has the read scope.
 pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Parts) -> Response {
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "Method Not Allowed").into_response();

@@ -1,10 +1,10 @@
-//! What the system says of this process.
+//! Process metrics from `/proc`.
 
 use std::fs;
 
 use super::text::MetricsPage;
 
-/// Writes what can be found out; what the system does not tell is left out.
+/// Writes the available process metrics; values that the system does not provide are omitted.
 pub(super) fn write(page: &mut MetricsPage) {
     let of = |text: &str, name: &str| -> Option<f64> {
         let line = text.lines().find(|line| line.starts_with(name))?;

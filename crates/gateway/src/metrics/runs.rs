@@ -1,11 +1,11 @@
-//! How runs go, counted from what their tapes tell. Whoever reads a tape passes its events by here; no run waits.
+//! Run metrics, counted from the events on run tapes.
 
 use homard_agent::{AbortReason, Event, Outcome, RunEvent, Tape};
 use homard_proto::CallId;
 
 use super::text::{Durations, MetricsPage, Table};
 
-/// What was counted of all runs.
+/// Counters of all runs.
 #[derive(Debug)]
 pub(super) struct Runs {
     ended: Table<f64>,
@@ -47,15 +47,15 @@ impl Default for Runs {
     }
 }
 
-/// What has to be remembered of one run to count it.
+/// State that is needed to count one run.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     accepted_at: u64,
     began_at: Option<u64>,
-    /// The provider that is being asked, and since when.
+    /// Provider of the current model request, and its start time.
     asked: Option<(String, u64)>,
     tools: Vec<(CallId, u64)>,
-    /// Whether its message became a part of another run.
+    /// True if its message was absorbed by another run.
     is_guest: bool,
 }
 
@@ -66,7 +66,7 @@ impl Watch {
 }
 
 impl Runs {
-    /// Counts what happened in a run. `knows` says whether there is a tool of a name.
+    /// Counts an event of a run. `knows` returns true for names of existing tools.
     pub(super) fn see(&mut self, watch: &mut Watch, Event { at, kind }: &Event, knows: impl Fn(&str) -> bool) {
         match kind {
             RunEvent::Started { .. } => {
@@ -81,7 +81,7 @@ impl Runs {
                 }
             }
             RunEvent::Assistant { said, .. } => {
-                // What nobody was asked for is our own words.
+                // Without a model request, the text was written by the gateway itself.
                 let Some((provider, since)) = watch.asked.take() else { return };
                 let outcome = if said.error_message.is_none() { "ok" } else { "error" };
                 *self.calls.at(&[&provider, outcome]) += 1.0;
@@ -112,7 +112,7 @@ impl Runs {
             }
             RunEvent::ToolStarted { call, .. } => watch.tools.push((call.clone(), *at)),
             RunEvent::ToolEnded { call, result, .. } => {
-                // A model may name what is none.
+                // A model may call a tool that does not exist.
                 let name = if knows(&result.tool_name) { result.tool_name.as_str() } else { "unknown" };
                 let outcome = if result.is_error { "error" } else { "ok" };
                 *self.tools.at(&[name, outcome]) += 1.0;
@@ -148,7 +148,7 @@ impl Runs {
         }
     }
 
-    /// A run's story could not be stored.
+    /// Counts a run whose records could not be stored.
     pub(super) fn broke(&mut self) {
         *self.ended.at(&["broken"]) += 1.0;
     }

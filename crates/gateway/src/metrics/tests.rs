@@ -1,4 +1,4 @@
-//! What is counted of a run.
+//! Tests of the run metrics.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,31 +1,31 @@
-//! What Prometheus reads: lines of names, labels and numbers.
+//! The Prometheus text format.
 
 use std::{
     collections::BTreeMap,
     fmt::{Display, Write},
 };
 
-/// How many rows a table has at most. What comes later counts as `other`, so that no name from outside fills the memory.
+/// Maximum number of rows per table. Further label sets count as `other`, so that external names cannot exhaust memory.
 const ROWS: usize = 200;
 
-/// How long a label may be, in characters.
+/// Maximum length of a label value in characters.
 const LABEL: usize = 64;
 
-/// The bounds of durations, in seconds.
+/// Upper bounds of histogram buckets in seconds.
 const BOUNDS: [f64; 15] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0];
 
-/// A page of metrics that is being written.
+/// A metrics page under construction.
 #[derive(Debug, Default)]
 pub struct MetricsPage(String);
 
 impl MetricsPage {
-    /// A number that only grows.
+    /// Writes a counter.
     pub fn counter<'a>(&mut self, name: &str, help: &str, rows: impl IntoIterator<Item = (Labels<'a>, f64)>) {
         self.family(name, help, "counter");
         self.rows(name, rows);
     }
 
-    /// A number that goes up and down.
+    /// Writes a gauge.
     pub fn gauge<'a>(&mut self, name: &str, help: &str, rows: impl IntoIterator<Item = (Labels<'a>, f64)>) {
         self.family(name, help, "gauge");
         self.rows(name, rows);
@@ -73,7 +73,7 @@ impl MetricsPage {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         self.0.write_fmt(line).ok();
     }
 
@@ -82,10 +82,10 @@ impl MetricsPage {
     }
 }
 
-/// Names and values that tell one row from another.
+/// Label names and values of a row.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A value as it stands between quotes.
+/// Escapes and truncates a label value.
 fn escaped(value: &str) -> String {
     let short = value.chars().take(LABEL);
     short.fold(String::new(), |mut text, char| {
@@ -100,7 +100,7 @@ fn escaped(value: &str) -> String {
     })
 }
 
-/// Numbers by labels.
+/// Values by label set.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     names: &'static [&'static str],
@@ -112,7 +112,7 @@ impl<T: Default> Table<T> {
         Self { names, rows: BTreeMap::new() }
     }
 
-    /// The number of these labels, or of all others if there are too many.
+    /// Returns the value for these labels, or for `other` if the table is full.
     pub(super) fn at(&mut self, values: &[&str]) -> &mut T {
         let mut row: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
         if self.rows.len() >= ROWS && !self.rows.contains_key(&row) {
@@ -122,10 +122,10 @@ impl<T: Default> Table<T> {
     }
 }
 
-/// How long things took.
+/// A histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Durations {
-    /// How many took at most as long as each bound, and longer than the one before.
+    /// Number of values per bucket, not cumulative.
     within: [u64; BOUNDS.len()],
     count: u64,
     sum: f64,

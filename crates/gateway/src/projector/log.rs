@@ -1,21 +1,21 @@
-//! What was told of a run, in as few events as tell all of it.
+//! Published events of a run, compacted to the fewest that convey everything.
 //!
-//! The words of a message are one event, which is the last that told them, and so are its thoughts; of a tool's news the
-//! newest is kept. Whoever comes back knows what it heard by its number, and is told the rest: a message of which it heard
-//! a part is told whole, in place of that part.
+//! The text of a message is kept as its last event only, and so is its reasoning; of a tool's progress events the
+//! newest is kept. A client that reconnects states the last sequence number it saw and receives the rest. A message
+//! that it saw in part is sent whole, as a replacement.
 
 use homard_proto::event::{Agent, Stream};
 use serde_json::{Value, json};
 
 use super::Detail;
 
-/// What was told of a run.
+/// Compacted log of a run's published events.
 #[derive(Debug, Default)]
 pub(super) struct Log(Vec<Step>);
 
 #[derive(Debug)]
 struct Step {
-    /// The number of the first event that this one stands for.
+    /// Sequence number of the first event that this one replaces.
     since: u64,
     event: Agent,
 }
@@ -31,7 +31,7 @@ impl Step {
 }
 
 impl Log {
-    /// Keeps an event, and lets go of those that it makes worthless.
+    /// Appends an event and removes the ones that it supersedes.
     pub(super) fn note(&mut self, event: Agent) {
         let worthless = match event.stream {
             Stream::Assistant | Stream::Thinking if !begins(&event) => {
@@ -50,12 +50,12 @@ impl Log {
         self.0.push(Step { since: since.or(event.seq).unwrap_or_default(), event });
     }
 
-    /// The last news of a call that is at work.
+    /// Index of the last progress event of a call.
     fn update_of(&self, call: Option<&str>) -> Option<usize> {
         self.0.iter().rposition(|step| step.word("phase") == Some("update") && step.word("toolCallId") == call)
     }
 
-    /// What somebody has not heard who has heard everything up to this number, and of tools hears so much.
+    /// Returns the events after a sequence number, with tool events at the given level of detail.
     pub(super) fn after(&self, seq: u64, detail: Option<Detail>) -> Vec<Value> {
         let missed = self.0.iter().filter(|step| step.seq() > seq);
         let told = missed.filter_map(|step| match (&step.event.stream, detail) {
@@ -67,7 +67,7 @@ impl Log {
         told.map(|event| json!(event)).collect()
     }
 
-    /// The calls that are at work, in the order in which they began.
+    /// Returns the calls in progress, in order of their start.
     pub(super) fn open_tools(&self) -> Vec<Value> {
         let tools = || self.0.iter().filter(|step| step.event.stream == Stream::Tool);
         let is_done =
@@ -80,9 +80,9 @@ impl Log {
         began.map(tell).collect()
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn size(&self) -> usize {
-        // An event is made of what JSON can say.
+        // Events consist of JSON values, so serialisation does not fail.
         self.0.iter().map(|step| serde_json::to_string(&step.event).unwrap_or_default().len()).sum()
     }
 }
@@ -91,18 +91,19 @@ fn word<'a>(event: &'a Agent, name: &str) -> Option<&'a str> {
     event.data.get(name).and_then(Value::as_str)
 }
 
-/// Whether an event tells all of a text that grows.
+/// True for events that repeat the whole text so far.
 fn grows(event: &Agent) -> bool {
     matches!(event.stream, Stream::Assistant | Stream::Thinking)
 }
 
-/// Whether an event is the first of a message's words or thoughts: what is new is all there is, and in the place of nothing.
+/// True if an event is the first of a message's text or reasoning: the delta is the whole text, and it replaces
+/// nothing.
 fn begins(words: &Agent) -> bool {
     let length = |name| word(words, name).map(str::len);
     length("delta") == length("text") && words.data.get("replace").is_none()
 }
 
-/// The words of a message as one event, for somebody who has heard everything up to this number.
+/// Returns a message's text as one event, for a client that saw everything up to sequence number `heard`.
 fn joined(step: &Step, heard: u64) -> Agent {
     let mut event = step.event.clone();
     event.data["delta"] = event.data["text"].clone();
@@ -114,7 +115,7 @@ fn joined(step: &Step, heard: u64) -> Agent {
     event
 }
 
-/// A tool's step without what the tool said.
+/// Copies a tool event without the tool's output.
 pub(super) fn brief(event: &Agent) -> Agent {
     let mut brief = event.clone();
     if let Some(data) = brief.data.as_object_mut() {

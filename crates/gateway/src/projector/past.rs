@@ -1,4 +1,4 @@
-//! Runs that are over: for a while it is known what was told of them, for clients that were away at the end.
+//! Event logs of recently finished runs, for clients that were disconnected at the end.
 
 use std::collections::VecDeque;
 
@@ -6,28 +6,28 @@ use homard_proto::{RunId, event::Chat};
 
 use super::log::Log;
 
-/// How many runs are remembered at most, and how many bytes of them.
+/// Maximum number of runs kept, and maximum bytes of their logs.
 const RUNS: usize = 256;
 const BYTES: usize = 8 << 20;
-/// How many of these bytes one run may take: it must not push out all others.
+/// Maximum bytes for one run, so that it cannot evict all others.
 const SHARE: usize = BYTES / 2;
 
-/// Runs that are over, oldest first.
+/// Finished runs, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Past {
     runs: VecDeque<Over>,
     bytes: usize,
 }
 
-/// A run that is over.
+/// A finished run.
 #[derive(Debug)]
 pub(super) struct Over {
     pub(super) run: RunId,
-    /// What was told of it.
+    /// Its published events.
     pub(super) log: Log,
-    /// The number of its last step.
+    /// Sequence number of its last event.
     pub(super) seq: u64,
-    /// The last that its conversation heard.
+    /// Its final `chat` event.
     pub(super) last: Chat,
     size: usize,
 }
@@ -40,8 +40,8 @@ impl Over {
 }
 
 impl Past {
-    /// Remembers a run, and forgets the oldest if there is too much. Of a run that is too large itself only the store
-    /// knows.
+    /// Keeps a run and evicts the oldest ones if a limit is exceeded. A run that is too large by itself is not kept;
+    /// the store still has it.
     pub(super) fn keep(&mut self, over: Over) {
         if over.size > SHARE {
             return;
@@ -54,7 +54,7 @@ impl Past {
         }
     }
 
-    /// A run that is remembered.
+    /// Finds a run that is kept.
     pub(super) fn find(&self, run: &RunId) -> Option<&Over> {
         self.runs.iter().rev().find(|over| over.run == *run)
     }

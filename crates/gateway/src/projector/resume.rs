@@ -1,7 +1,7 @@
-//! Clients that come back: what they missed of runs, and the rest as it happens.
+//! Reconnecting clients: sends the events they missed of runs and subscribes them to the rest.
 //!
-//! It is answered where everything is told, so that between the answer and the next event there is neither a hole nor
-//! anything twice. What the client heard on this connection before the answer is a part of the answer.
+//! The request is answered in the projector's task, so that no event between the response and the live stream is lost
+//! or duplicated. Events sent on this connection before the response are included in it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Detail, past::Over, teller::Teller};
 use crate::client::Client;
 
-/// Somebody comes back to runs.
+/// A request to resume runs.
 #[derive(Debug)]
 pub(crate) struct Resume {
     pub(crate) client: Arc<Client>,
@@ -20,33 +20,32 @@ pub(crate) struct Resume {
     pub(crate) missed: Missed,
 }
 
-/// What somebody asks for who comes back.
+/// The runs a client wants to resume and the position it has reached.
 #[derive(Debug)]
 pub(crate) struct Missed {
-    /// The session, and the key as it was asked for.
+    /// The session, and the key as it was requested.
     pub(crate) key: SessionKey,
     pub(crate) asked: String,
-    /// The runs.
     pub(crate) runs: Vec<(RunId, Known)>,
-    /// The number of the last event that was heard.
+    /// Sequence number of the last event the client saw.
     pub(crate) after: u64,
-    /// How much is told of tools.
+    /// Level of detail of tool events; `None` for no tool events.
     pub(crate) detail: Option<Detail>,
 }
 
-/// What is known of a run outside the projector.
+/// State of a run as known outside the projector.
 #[derive(Debug)]
 pub(crate) enum Known {
-    /// It is alive.
+    /// The run is queued or active.
     Alive(Arc<Tape>),
-    /// It is over, and this is what came of it.
+    /// The run has finished with this result.
     Over(Value),
-    /// Nobody knows it.
+    /// The run is unknown.
     Nothing,
 }
 
 impl Teller {
-    /// Tells a client what it missed.
+    /// Answers the request with a snapshot of each run.
     pub(super) fn resume(&mut self, Resume { client, request, missed }: Resume) {
         let mut runs = Vec::new();
         for (run, known) in &missed.runs {
@@ -73,7 +72,7 @@ impl Teller {
         }
     }
 
-    /// How a run gets on. From here on the client is told of its tools as far as it wants to.
+    /// Builds the snapshot of a run in progress and subscribes the client to its tool events as requested.
     fn alive(&mut self, tape: &Arc<Tape>, client: &Client, missed: &Missed) -> Option<Value> {
         let story = self.story(tape);
         let telling = story.telling.as_ref()?;
@@ -88,7 +87,8 @@ impl Teller {
         if let Some(said) = telling.so_far() {
             snapshot["message"] = said;
         }
-        // The deltas that it hears next go with those that others heard, not with this.
+        // The next delta continues from what other clients received, not from this snapshot, so this client needs the
+        // full text.
         story.behind.insert(client.id);
         self.unwatch(tape.run(), client.id);
         if let Some(detail) = missed.detail {

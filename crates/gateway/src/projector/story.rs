@@ -1,4 +1,4 @@
-//! One run on its way to clients, and who waits for its end.
+//! The state of one run's event stream, and the requests that wait for its end.
 
 use std::{
     collections::HashSet,
@@ -16,29 +16,30 @@ use serde_json::json;
 use super::{log::Log, teller::Beat};
 use crate::{client::Client, metrics::Watch};
 
-/// One run on its way to clients.
+/// State of one run's event stream.
 #[derive(Debug)]
 pub(super) struct Story {
-    /// Not held: whoever can still ask about the run holds it, and when nobody does the story is forgotten.
+    /// Weak: the tape is owned by those who can still query the run. When none is left, the stream is removed.
     pub(super) tape: Weak<Tape>,
     pub(super) cursor: Cursor,
-    /// The transcript that it writes, once that is known.
+    /// Transcript that the run writes to, once known.
     pub(super) session: Option<SessionId>,
-    /// What has to be remembered to count it.
+    /// State for the run metrics.
     pub(super) watch: Watch,
-    /// `None` when the story is over.
+    /// `None` when the stream has ended.
     pub(super) telling: Option<Telling>,
-    /// Whose words are being told.
+    /// Index of the message whose text is being streamed.
     pub(super) message: Option<u32>,
-    /// Whether its words were told a moment ago, for each beat.
+    /// For each beat: true if text was published within its interval.
     pub(super) paced: [bool; Beat::ALL.len()],
-    /// What was told.
+    /// Published events.
     pub(super) log: Log,
-    /// The last that its conversation heard.
+    /// Final `chat` event.
     pub(super) last: Option<Chat>,
-    /// How many clients had come when its words were told last, for each beat: later ones have not heard all deltas.
+    /// For each beat: number of clients registered so far when text was last published. Clients with a later number
+    /// have not received all deltas.
     pub(super) heard: [u64; Beat::ALL.len()],
-    /// Others that have not heard all deltas, because they were slow or came back.
+    /// Other clients that have not received all deltas, because they were slow or reconnected.
     pub(super) behind: HashSet<u64>,
     pub(super) waiters: Vec<Waiter>,
 }
@@ -62,7 +63,7 @@ impl Story {
     }
 }
 
-/// Somebody who waits for a run's end.
+/// A request that waits for a run's end.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) client: Arc<Client>,
@@ -70,7 +71,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// The last answer, once the run's story is over.
+    /// Sends the final response, if the run has ended.
     pub(super) fn answer(&self, tape: &Tape) {
         let failed = |why: String| {
             let payload = json!({"runId": tape.run(), "status": "error", "summary": why});
@@ -79,9 +80,9 @@ impl Waiter {
         let (payload, error) = match tape.state() {
             State::Ended(end) => Reported::of(tape.run(), tape.key(), &end).response(self.client.generation),
             State::Broken(why) => failed(why),
-            // A row without an end, and nobody at work on it.
+            // The record has no end, and no process works on the run.
             State::Refused => failed("the run was interrupted; send the message again under a new id".to_owned()),
-            // Not over: then somebody else's news will end it.
+            // Not ended: a later event will trigger the response.
             State::Queued | State::Running => return,
         };
         let ok = error.is_none();

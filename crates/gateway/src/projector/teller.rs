@@ -1,9 +1,10 @@
-//! Everything that is being told, and to whom.
+//! The projector's state: run streams, clients, and text throttling.
 //!
-//! Words are paced. The first of a message go out at once as a step, later ones at most every 50 ms. A conversation
-//! hears what the steps have told: at once if it has heard nothing for as long as its generation's pace, else when that
-//! is over, and all of it before the end. A delta is made for all clients of a generation at once; one that has not heard
-//! all before it, because it is slow or new, is told everything instead.
+//! Text is throttled. The first text of a message is published at once as an `agent` event, further text at most every
+//! 50 ms. `chat` deltas follow what the `agent` events contained: at once if the last one is longer ago than the
+//! interval of the protocol version, otherwise when it has elapsed, and always before the end. A delta is built once
+//! for all clients of a protocol version; a client that has not received all previous ones, because it is slow or new,
+//! gets the full text instead.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -31,20 +32,20 @@ use super::{
 };
 use crate::{changes::Change, client::Client, message_feed::StoredMessage, metrics::Metrics, outbox::StateVersion};
 
-/// Something that is told at a pace.
+/// A throttled kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beat {
-    /// The words of a run as steps, for all.
+    /// Text as `agent` events, for all clients.
     Steps,
-    /// The words of a run as a conversation, for clients of one generation.
+    /// Text as `chat` deltas, for clients of one protocol version.
     Talk(Generation),
 }
 
 impl Beat {
-    /// All of them.
+    /// All kinds.
     pub(super) const ALL: [Self; 3] = [Self::Steps, Self::Talk(Generation::Three), Self::Talk(Generation::Four)];
 
-    /// How often a run's words are told at most.
+    /// Minimum interval between two publications of a run's text.
     fn pace(self) -> Duration {
         Duration::from_millis(match self {
             Self::Steps => 50,
@@ -53,7 +54,7 @@ impl Beat {
         })
     }
 
-    /// Its place in a list of all beats.
+    /// Index into per-beat arrays.
     fn place(self) -> usize {
         match self {
             Self::Steps => 0,
@@ -63,39 +64,38 @@ impl Beat {
     }
 }
 
-/// Everything that is being told, and to whom.
+/// State of the projector.
 #[derive(Debug)]
 pub(super) struct Teller {
     clients: HashMap<u64, Listener>,
-    /// How many clients have come.
+    /// Number of clients registered so far.
     came: u64,
     watchers: HashMap<RunId, Vec<(u64, Detail)>>,
     stories: HashMap<RunId, Story>,
     pub(super) past: Past,
-    /// For each beat the runs whose words were told a moment ago, and when they may be told again. A beat has one pace, so
-    /// they are in order.
+    /// For each beat: runs whose text was just published and when it may be published again. The interval is constant,
+    /// so each queue is ordered by time.
     paced: [VecDeque<(Instant, RunId)>; Beat::ALL.len()],
-    /// Runs whose senders were not answered yet.
+    /// Runs whose events are delayed until the sender got its response.
     held: HashMap<RunId, Held>,
-    /// Who wants to know when all that was announced is told.
+    /// Waiters for the next moment when everything is published.
     pub(super) drains: Vec<oneshot::Sender<()>>,
-    /// Where changes of conversations, and what is said in them, are announced.
+    /// Feeds of session changes and stored messages.
     board: Board,
-    /// Where runs are counted.
     metrics: Metrics,
-    /// How many stories make it worth while to look for those that are over.
+    /// Number of streams above which ended ones are swept.
     sweep_at: usize,
 }
 
-/// Somebody who is told.
+/// A registered client.
 #[derive(Debug)]
 struct Listener {
     client: Arc<Client>,
-    /// How many had come when it had.
+    /// Registration number.
     came: u64,
 }
 
-/// A run whose sender was not answered yet, and its tape if that has news.
+/// A run whose events are delayed, and its tape if it has published any.
 #[derive(Debug, Default)]
 struct Held {
     holders: usize,
@@ -103,7 +103,7 @@ struct Held {
 }
 
 impl Teller {
-    /// One that announces here what becomes of conversations.
+    /// Creates a projector state that reports to these feeds.
     pub(super) fn announcing(board: Board, metrics: Metrics) -> Self {
         Self {
             clients: HashMap::new(),
@@ -134,7 +134,7 @@ impl Teller {
                     return waiter.answer(&tape);
                 }
                 let story = self.story(&tape);
-                // A story that is not over has news to come: whatever its tape holds unread was announced.
+                // A stream that has not ended will be read again: every unread event on its tape has been signalled.
                 match &story.telling {
                     Some(_) => story.waiters.push(waiter),
                     None => waiter.answer(&tape),
@@ -172,12 +172,12 @@ impl Teller {
         }
     }
 
-    /// Whether anybody wants to hear what is said in a conversation. Mostly a look at two numbers.
+    /// True if any client is subscribed to a session's messages. Usually decided by two counters.
     fn is_followed(&self, key: &SessionKey) -> bool {
         self.board.is_followed() && self.clients.values().any(|one| one.client.hears_messages(key))
     }
 
-    /// Has a message that was stored published, if anybody subscribed to it.
+    /// Hands a stored message to the feed, if any client is subscribed to it.
     fn note_stored(&self, key: &SessionKey, session: &SessionId, message: StoredMessage) {
         match self.is_followed(key) {
             true => self.board.messages.changed(key, session, message),
@@ -185,7 +185,7 @@ impl Teller {
         }
     }
 
-    /// Tells who is here. A client that is slow hears it the next time somebody comes or goes.
+    /// Publishes the presence list. A slow client receives it with the next change.
     fn tell_presence(&self, payload: &Arc<str>, state: StateVersion) {
         for Listener { client, .. } in self.clients.values() {
             if client.hears_runs()
@@ -219,7 +219,7 @@ impl Teller {
         }
     }
 
-    /// The story of a tape: the one that was begun, or a new one.
+    /// Returns the stream of a tape, creating it if necessary.
     pub(super) fn story(&mut self, tape: &Arc<Tape>) -> &mut Story {
         let new = || Story::new(tape, self.came);
         let story = self.stories.entry(tape.run().clone()).or_insert_with(new);
@@ -229,17 +229,17 @@ impl Teller {
         story
     }
 
-    /// Tells what is new in the house.
+    /// Processes a hub event.
     pub(super) fn hear(&mut self, event: &HubEvent) {
         self.metrics.hear(event);
         match event {
             HubEvent::Run(tape) => self.read(tape),
-            // No event of the protocol tells of it; the log does.
+            // The protocol has no event for deliveries; they are logged.
             HubEvent::Delivery(_) => {}
         }
     }
 
-    /// Reads what is new on a tape and tells it.
+    /// Reads new events from a tape and publishes them.
     pub(super) fn read(&mut self, tape: &Arc<Tape>) {
         if let Some(held) = self.held.get_mut(tape.run()) {
             held.tape = Some(tape.clone());
@@ -280,7 +280,8 @@ impl Teller {
             metrics.broke();
             is_over = true;
         }
-        // One that does not know its transcript has written nothing: a restart found it, and what it wrote before is old.
+        // A run whose transcript is unknown has written nothing in this process: it was found at a restart, and what it
+        // wrote before is old.
         let stored = stored.zip(story.session.clone());
         self.tell(tape.run(), told);
         if let Some((message, session)) = stored {
@@ -299,12 +300,12 @@ impl Teller {
         self.go_on(tape.run());
     }
 
-    /// When words that wait may be told.
+    /// Time when the next throttled text may be published.
     pub(super) fn due(&self) -> Option<Instant> {
         self.paced.iter().filter_map(|queue| queue.front().map(|(at, _)| *at)).min()
     }
 
-    /// Tells the words that have waited long enough.
+    /// Publishes text whose interval has elapsed.
     pub(super) fn tell_words(&mut self, now: Instant) {
         for beat in Beat::ALL {
             while let Some((_, run)) = self.paced[beat.place()].pop_front_if(|(at, _)| *at <= now) {
@@ -324,7 +325,7 @@ impl Teller {
         }
     }
 
-    /// Tells those who follow a conversation what is new in it, if they have not heard of it a moment ago.
+    /// Publishes `chat` deltas of a run, unless the interval has not elapsed.
     fn go_on(&mut self, run: &RunId) {
         for generation in [Generation::Three, Generation::Four] {
             let beat = Beat::Talk(generation);
@@ -339,7 +340,7 @@ impl Teller {
         }
     }
 
-    /// Whether anybody of that generation hears of runs.
+    /// True if any client of that protocol version receives run events.
     fn listeners(&self, generation: Generation) -> bool {
         self.clients.values().any(|one| one.client.generation == generation && one.client.hears_runs())
     }
@@ -351,7 +352,7 @@ impl Teller {
         self.paced[beat.place()].push_back((Instant::now() + beat.pace(), run.clone()));
     }
 
-    /// Sends news to whom they concern: what tools do to those who watch, everything else to all.
+    /// Sends events to their audience: tool events to watchers, all others to every client.
     fn tell(&mut self, run: &RunId, news: Vec<News>) {
         for news in news {
             match news {
@@ -384,7 +385,8 @@ impl Teller {
         }
     }
 
-    /// Tells a delta to clients of a generation. One that is slow can do without it: the next one says it all again.
+    /// Sends a delta to the clients of a protocol version. A slow client may miss it: the next one then carries the
+    /// full text.
     fn tell_delta(&mut self, run: &RunId, generation: Generation, delta: &Chat) {
         let Some(story) = self.stories.get_mut(run) else { return };
         let heard = &mut story.heard[Beat::Talk(generation).place()];
@@ -422,8 +424,8 @@ impl Teller {
         }
     }
 
-    /// Answers those who waited for the end of a run, and forgets what was needed to tell it and runs that nobody can ask
-    /// about any more.
+    /// Answers requests that waited for the end of a run, releases its stream, and occasionally sweeps streams whose
+    /// tapes are gone.
     fn end(&mut self, tape: &Tape) {
         self.metrics.ended(tape);
         self.watchers.remove(tape.run());
@@ -435,7 +437,7 @@ impl Teller {
             }
             story.waiters.drain(..).for_each(|waiter| waiter.answer(tape));
         }
-        // Now and then, so that the cost of an end does not grow with the runs at work.
+        // Amortised, so that the cost of an end does not grow with the number of active runs.
         if self.stories.len() > self.sweep_at {
             self.stories.retain(|_, story| story.tape.strong_count() > 0);
             self.sweep_at = 64 + 2 * self.stories.len();
@@ -444,6 +446,6 @@ impl Teller {
 }
 
 fn write(event: &impl Serialize) -> Arc<str> {
-    // An event is made of what JSON can say.
+    // Events consist of JSON values, so serialisation does not fail.
     serde_json::to_string(event).unwrap_or_default().into()
 }

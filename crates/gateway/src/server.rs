@@ -423,7 +423,7 @@ pub(crate) struct Server {
     pub(crate) more_metrics: Option<MoreMetrics>,
     pub(crate) outages: Option<Outages>,
     pub(crate) presence: Arc<Presence>,
-    /// Event-loop and CPU utilisation.
+    /// CPU utilisation of the process.
     pub(crate) meter: Meter,
     pub(crate) stop: CancellationToken,
     /// Each connection holds a token, so that shutdown can wait for all of them.

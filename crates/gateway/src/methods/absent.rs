@@ -1,5 +1,5 @@
-//! What clients ask for and this house does not have. They are told so in the form that they understand, so that a page
-//! says that there is nothing instead of that something is wrong.
+//! Stubs for methods whose feature is not supported here. They return a valid empty result, so that clients show "none"
+//! instead of an error.
 
 use homard_proto::{
     ErrorShape,
@@ -15,12 +15,12 @@ fn nothing(mut call: Call, answer: Value) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// Newer versions: nobody looks for them.
+/// `update.status`: there is no update check.
 pub(crate) async fn update(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"sentinel": null, "updateAvailable": null}))
 }
 
-/// Voices: there are none.
+/// `talk.catalog`: speech is not supported.
 pub(crate) async fn voices(call: Call) -> Result<Answer, ErrorShape> {
     let none = json!({"ready": false, "providers": []});
     nothing(
@@ -31,57 +31,57 @@ pub(crate) async fn voices(call: Call) -> Result<Answer, ErrorShape> {
     )
 }
 
-/// Devices that lend their tools and ask to be let in: nodes are refused.
+/// `node.pair.list`: nodes are not supported.
 pub(crate) async fn node_pairs(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"pending": [], "paired": []}))
 }
 
-/// Notes of OpenClaw's own about its health: ours are in `health`, in the log and in `/metrics`.
+/// `diagnostics.stability`: OpenClaw's own diagnostics. Homard reports through `health`, the log and `/metrics`.
 pub(crate) async fn stability(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"capacity": 0, "count": 0, "dropped": 0, "events": [], "summary": {"byType": {}}}))
 }
 
-/// A market for plugins: none is asked. Which plugins there are, `plugins.list` tells.
+/// `plugins.catalog.browse`: there is no plugin marketplace. Installed plugins are in `plugins.list`.
 pub(crate) async fn market(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"items": []}))
 }
 
-/// What scheduled jobs may always run: nothing is allowed to a job alone.
+/// `exec.approval.grants.list`: standing approvals of scheduled jobs are not supported.
 pub(crate) async fn grants(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"grants": []}))
 }
 
-/// Pictures and files that were made: they are where the agent put them.
+/// `artifacts.list`: generated files are not tracked; they stay where the agent wrote them.
 pub(crate) async fn artifacts(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"artifacts": []}))
 }
 
-/// A card that tells how far an agent is: none writes one.
+/// `progressCard.get`: progress cards are not supported.
 pub(crate) async fn progress_card(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"card": null}))
 }
 
-/// Other ends of a conversation that one could switch to: it has one.
+/// `sessions.branches.list`: a session has a single branch.
 pub(crate) async fn branches(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"branches": []}))
 }
 
-/// Questions about a conversation beside it: there are none.
+/// `sessions.companion.state`: side conversations are not supported.
 pub(crate) async fn companion(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"exchanges": []}))
 }
 
-/// Whether somebody looks at summaries of conversations: none are made.
+/// `sessions.observer.visibility`: session summaries are not supported.
 pub(crate) async fn observer(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"ok": true}))
 }
 
-/// Records of meetings: none are made.
+/// `transcripts.list`: meeting transcripts are not supported.
 pub(crate) async fn meetings(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"sessions": [], "nextCursor": null}))
 }
 
-/// Skills that people share: an agent's skills are files in folders, as `skills.status` tells.
+/// `skills.library.list`: there is no shared library. An agent's skills are files; see `skills.status`.
 pub(crate) async fn shared_skills(call: Call) -> Result<Answer, ErrorShape> {
     nothing(
         call,
@@ -92,7 +92,7 @@ pub(crate) async fn shared_skills(call: Call) -> Result<Answer, ErrorShape> {
     )
 }
 
-/// Skills that agents would like to have written: none proposes any.
+/// `skills.proposals.list`: agents do not propose skills.
 pub(crate) async fn proposals(call: Call) -> Result<Answer, ErrorShape> {
     let schema = "openclaw.skill-workshop.proposals-manifest.v1";
     nothing(
@@ -101,7 +101,7 @@ pub(crate) async fn proposals(call: Call) -> Result<Answer, ErrorShape> {
     )
 }
 
-/// Memories of other programs that could be taken over: `homard import` does that.
+/// `migrations.memory.plan`: memory of other programs is imported with `homard import`.
 pub(crate) async fn memories(mut call: Call) -> Result<Answer, ErrorShape> {
     let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
@@ -109,7 +109,7 @@ pub(crate) async fn memories(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"agentId": profile.id, "workspace": profile.workdir, "providers": []}).into())
 }
 
-/// An account at GitHub: none is kept.
+/// `tools.github.status`: no GitHub account is stored.
 pub(crate) async fn github(mut call: Call) -> Result<Answer, ErrorShape> {
     let GithubParams { agent_id, selected_scope } = call.params()?;
     let nobody = json!({

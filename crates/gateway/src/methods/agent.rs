@@ -1,4 +1,4 @@
-//! `agent` and `agent.wait`: start a run, wait for one.
+//! `agent` and `agent.wait`: starting a run and waiting for its end.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use crate::{
     scope::{self, Scope},
 };
 
-/// How long `agent.wait` waits when it is not told.
+/// Default timeout of `agent.wait` in milliseconds.
 const PATIENCE_MS: u64 = 30_000;
-/// How long it waits at most: what fits into the clients' timers.
+/// Maximum timeout in milliseconds: the largest that clients' timers support.
 const MAX_PATIENCE_MS: u64 = 2_147_483_647;
 
 /// Starts a run, or finds the one that the same request started.
@@ -42,7 +42,8 @@ pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
     })
 }
 
-/// A model is chosen with the scope of `/model`, and a directory of this machine by its owner, from this machine.
+/// Checks the overrides: choosing a model requires the scope of `/model`; a working directory also requires a direct
+/// connection from this machine.
 fn check_overrides(call: &Call, params: &AgentParams) -> Result<(), ErrorShape> {
     let client = &call.client;
     let is_chosen = params.model.is_some() || params.provider.is_some() || params.cwd.is_some();

@@ -1,4 +1,4 @@
-//! `agents.list` and `agent.identity.get`: who answers here, and how they present themselves.
+//! `agents.list` and `agent.identity.get`: the configured agents and their identities.
 
 use homard_agent::{Agents, Profile, profile::Identity};
 use homard_proto::{
@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::router::{Answer, Call};
 
-/// What an agent without a name is called.
+/// Name of an agent that has none.
 const NAME: &str = "Assistant";
-/// The picture of an agent without one.
+/// Avatar of an agent that has none.
 const AVATAR: &str = "A";
 
-/// All agents, the default one first.
+/// Lists all agents, the default one first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let ListParams {} = call.params()?;
     let (agents, generation) = (call.server.hub.agents(), call.client.generation);
@@ -45,13 +45,13 @@ fn row(profile: &Profile, generation: Generation) -> Value {
     if generation == Generation::Four {
         let spec = profile.spec();
         row["kind"] = "agent".into();
-        // Without it a page thinks that nobody can answer.
+        // Without it, clients assume that no model is configured.
         row["model"] = json!({"primary": format!("{}/{}", spec.provider, spec.model)});
     }
     row
 }
 
-/// How one agent presents itself. One that nobody knows looks like one without a name.
+/// Returns the identity of an agent; an unknown one gets the default identity.
 pub(crate) async fn identity(mut call: Call) -> Result<Answer, ErrorShape> {
     let IdentityParams { agent_id, session_key } = call.params()?;
     let agents = call.server.hub.agents();
@@ -59,7 +59,7 @@ pub(crate) async fn identity(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(presented(&agents, &id).into())
 }
 
-/// An agent's name and picture.
+/// Builds an agent's name and avatar.
 pub(crate) fn presented(agents: &Agents, id: &AgentId) -> Value {
     let profile = agents.get(id);
     let shown = profile.map(|profile| profile.identity.clone()).unwrap_or_default();
@@ -76,7 +76,7 @@ pub(crate) fn presented(agents: &Agents, id: &AgentId) -> Value {
     answer
 }
 
-/// The agent that a request means: by name, by its session, or the default one.
+/// Resolves the agent of a request: by name, by its session, or the default one.
 fn meant(agent: Option<&String>, key: Option<&String>, default: &AgentId) -> Result<AgentId, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid agent.identity.get params: {why}"));
     let named = said(agent).map(AgentId::normalize);
@@ -92,7 +92,7 @@ fn meant(agent: Option<&String>, key: Option<&String>, default: &AgentId) -> Res
     }
 }
 
-/// A text with something in it.
+/// Returns the trimmed text, unless it is blank.
 fn said(text: Option<&String>) -> Option<&str> {
     text.map(|text| text.trim()).filter(|text| !text.is_empty())
 }

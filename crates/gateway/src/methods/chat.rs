@@ -1,4 +1,4 @@
-//! `chat.*`: what is said, what was said, and what is put into a conversation.
+//! `chat.*`: sending messages, reading the history, and injecting messages.
 
 mod envelope;
 pub(crate) mod history;

@@ -1,4 +1,4 @@
-//! `commands.list`: what can be written in a chat besides messages.
+//! `commands.list`: the available chat commands.
 
 use homard_agent::{Hub, command::Listed};
 use homard_proto::{
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use super::models;
 use crate::router::{Answer, Call};
 
-/// The commands of the house.
+/// Lists the chat commands.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let ListParams { agent_id, include_args } = call.params()?;
     models::profile(&call.server.hub.agents(), agent_id.as_deref(), ListParams::METHOD)?;
     Ok(json!({"commands": all(&call.server.hub, include_args == Some(true))}).into())
 }
 
-/// Every command as clients show it.
+/// Returns all commands in the form that clients expect.
 pub(crate) fn all(hub: &Hub, with_arguments: bool) -> Vec<Value> {
     hub.commands().iter().map(|command| row(command, with_arguments)).collect()
 }

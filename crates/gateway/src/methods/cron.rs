@@ -1,4 +1,4 @@
-//! `cron.*`, `wake`, `last-heartbeat` and `set-heartbeats`: what is done without anybody asking, and when.
+//! `cron.*`, `wake`, `last-heartbeat` and `set-heartbeats`: scheduled jobs and heartbeats.
 
 use std::cmp::Ordering;
 
@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use super::unavailable;
 use crate::router::{Answer, Call};
 
-/// How many jobs or runs newer clients get when they do not say.
+/// Default page size in protocol 4.
 const PAGE: usize = 200;
-/// How many runs older clients get when they do not say.
+/// Default number of runs in protocol 3.
 const OLD_PAGE: usize = 200;
 
-/// Whether there is a schedule, how many jobs, and when the next one runs.
+/// Returns the state of the schedule, the number of jobs, and the time of the next run.
 pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
     let StatusParams {} = call.params()?;
     let schedule = schedule(&call)?;
@@ -39,7 +39,7 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// The jobs, next first.
+/// Lists jobs, next run first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let ListParams { include_disabled, limit, offset, query, enabled, agent_id, sort_by, sort_dir } = call.params()?;
     let filter = Filter { include_disabled: include_disabled == Some(true), query, enabled, agent_id };
@@ -63,7 +63,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// A part of a list, and where the rest is.
+/// Builds a page of a list with paging information.
 fn page(all: &[Value], name: &str, offset: Option<usize>, limit: Option<usize>) -> Value {
     let (total, limit) = (all.len(), limit.unwrap_or(PAGE));
     let offset = offset.unwrap_or(0).min(total);
@@ -75,7 +75,7 @@ fn page(all: &[Value], name: &str, offset: Option<usize>, limit: Option<usize>) 
     })
 }
 
-/// Which jobs are listed.
+/// Filter of a job list.
 struct Filter {
     include_disabled: bool,
     query: Option<String>,
@@ -99,7 +99,7 @@ impl Filter {
     }
 }
 
-/// By what is asked for; a job that does not run again comes last.
+/// Compares two jobs by the requested key; jobs without a next run come last.
 fn order(a: &Job, b: &Job, by: Option<&str>) -> Ordering {
     match by {
         Some("name") => a.name.to_lowercase().cmp(&b.name.to_lowercase()),
@@ -111,7 +111,7 @@ fn order(a: &Job, b: &Job, by: Option<&str>) -> Ordering {
     }
 }
 
-/// One job.
+/// Returns one job.
 pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
     let GetParams { which } = call.params()?;
     let id = named::<GetParams>(&which)?;
@@ -121,7 +121,7 @@ pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!(job).into())
 }
 
-/// Makes a job.
+/// Adds a job.
 pub(crate) async fn add(mut call: Call) -> Result<Answer, ErrorShape> {
     let AddParams(fields) = call.params()?;
     let job = schedule(&call)?.add(fields).await.map_err(|error| refusal::<AddParams>(&error))?;
@@ -144,7 +144,7 @@ pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true, "removed": removed}).into())
 }
 
-/// Runs a job now; does not wait for its end.
+/// Starts a job now; does not wait for its end.
 pub(crate) async fn run(mut call: Call) -> Result<Answer, ErrorShape> {
     let RunParams { which, mode } = call.params()?;
     let id = named::<RunParams>(&which)?;
@@ -159,7 +159,7 @@ pub(crate) async fn run(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// How a job's runs went: the last ones, oldest first, for older clients; pages, newest first, for newer ones.
+/// Lists past runs of jobs: the last ones, oldest first, in protocol 3; pages, newest first, in protocol 4.
 pub(crate) async fn runs(mut call: Call) -> Result<Answer, ErrorShape> {
     let RunsParams { which, scope, limit, offset, status, statuses, sort_dir } = call.params()?;
     let schedule = schedule(&call)?;
@@ -194,7 +194,7 @@ pub(crate) async fn runs(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// Tells a main session something, now or with its next heartbeat.
+/// Sends a text to a main session, now or with its next heartbeat.
 pub(crate) async fn wake(mut call: Call) -> Result<Answer, ErrorShape> {
     let WakeParams { mode, text, agent_id, session_key } = call.params()?;
     let wrong = |why: String| ErrorShape::invalid(format!("invalid wake params: {why}"));
@@ -215,15 +215,15 @@ pub(crate) async fn wake(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true}).into())
 }
 
-/// How the last heartbeat went.
+/// Returns the result of the last heartbeat.
 pub(crate) async fn last_heartbeat(mut call: Call) -> Result<Answer, ErrorShape> {
     let LastHeartbeatParams {} = call.params()?;
-    // Without a schedule there was none.
+    // Without a schedule there was no heartbeat.
     let last = schedule(&call).ok().and_then(|schedule| schedule.heart().last());
     Ok(last.map_or(Value::Null, |last| (*last).clone()).into())
 }
 
-/// Turns heartbeats on or off, until the gateway stops.
+/// Enables or disables heartbeats until the gateway stops.
 pub(crate) async fn set_heartbeats(mut call: Call) -> Result<Answer, ErrorShape> {
     let SetHeartbeatsParams { enabled } = call.params()?;
     schedule(&call)?.heart().enable(enabled).await;

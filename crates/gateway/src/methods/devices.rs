@@ -1,4 +1,4 @@
-//! `device.*`: which devices belong to the owner, and their tokens.
+//! `device.*`: paired devices and their tokens.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::{
     scope::Scope,
 };
 
-/// All devices, and those that wait.
+/// Lists paired devices and pairing requests.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let ListParams {} = call.params()?;
     Ok(call.server.devices.list(call.server.hub.ambient().now_ms()).into())
 }
 
-/// Lets a device belong to the owner.
+/// Approves a pairing request.
 pub(crate) async fn approve(mut call: Call) -> Result<Answer, ErrorShape> {
     let DecideParams { request_id } = call.params()?;
     let now = call.server.hub.ambient().now_ms();
@@ -31,7 +31,7 @@ pub(crate) async fn approve(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"requestId": request_id, "device": device}).into())
 }
 
-/// Sends a device away that waits.
+/// Rejects a pairing request.
 pub(crate) async fn reject(mut call: Call) -> Result<Answer, ErrorShape> {
     let DecideParams { request_id } = call.params()?;
     let id = call.server.devices.reject(&request_id).map_err(|error| refusal(&error))?;
@@ -39,7 +39,7 @@ pub(crate) async fn reject(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"requestId": request_id, "deviceId": id}).into())
 }
 
-/// Forgets a device.
+/// Removes a device.
 pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
     let RemoveParams { device_id } = call.params()?;
     let id = device_id.clone();
@@ -48,7 +48,7 @@ pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true, "deviceId": device_id}).into())
 }
 
-/// Names a device.
+/// Sets the display name of a device.
 pub(crate) async fn rename(mut call: Call) -> Result<Answer, ErrorShape> {
     let RenameParams { device_id, label } = call.params()?;
     let manages = call.client.manages();
@@ -56,7 +56,7 @@ pub(crate) async fn rename(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true, "device": device}).into())
 }
 
-/// Gives a device another token.
+/// Rotates the token of a device.
 pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
     let TokenParams { device_id, role, scopes } = call.params()?;
     only_operators(&role)?;
@@ -68,7 +68,7 @@ pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
         devices.rotate(&id, new)
     })
     .await?;
-    // Whoever may pair could take the token from the device anyway.
+    // Returned in the response: a caller with the pairing scope could obtain the token from the device anyway.
     Ok(json!({
         "deviceId": device_id, "role": role, "token": token, "scopes": scopes, "rotatedAtMs": now_ms,
         "tokenDelivery": "in-band",
@@ -76,7 +76,7 @@ pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
     .into())
 }
 
-/// Makes the token of a device worthless.
+/// Revokes the tokens of a device.
 pub(crate) async fn revoke(mut call: Call) -> Result<Answer, ErrorShape> {
     let RevokeParams { device_id, role } = call.params()?;
     only_operators(&role)?;
@@ -91,7 +91,7 @@ fn only_operators(role: &str) -> Result<(), ErrorShape> {
     if role == "operator" { Ok(()) } else { Err(ErrorShape::invalid(format!("no device has the role {role}"))) }
 }
 
-/// Does what is written to disk.
+/// Runs an operation that writes to disk on the blocking pool.
 async fn on_disk<T: Send + 'static>(
     call: &Call,
     work: impl FnOnce(&Devices) -> Result<T, Error> + Send + 'static,

@@ -1,4 +1,4 @@
-//! `sessions.subscribe` and `sessions.messages.subscribe`: who wants to hear what becomes of conversations.
+//! `sessions.subscribe` and `sessions.messages.subscribe`: subscriptions to session changes and messages.
 
 use homard_proto::{
     ErrorShape, SessionKey,
@@ -12,12 +12,12 @@ use crate::{
     router::{Answer, Call},
 };
 
-/// From here on the connection hears when conversations change, and what is said in them.
+/// Subscribes the connection to changes and messages of all sessions.
 pub(crate) async fn subscribe(call: Call) -> Result<Answer, ErrorShape> {
     follow(call, true)
 }
 
-/// From here on it does not.
+/// Ends the subscription to all sessions.
 pub(crate) async fn unsubscribe(call: Call) -> Result<Answer, ErrorShape> {
     follow(call, false)
 }
@@ -28,7 +28,7 @@ fn follow(mut call: Call, wants: bool) -> Result<Answer, ErrorShape> {
     Ok(json!({"subscribed": wants}).into())
 }
 
-/// From here on the connection hears what is said in this conversation.
+/// Subscribes the connection to the messages of a session.
 pub(crate) async fn follow_messages(mut call: Call) -> Result<Answer, ErrorShape> {
     let key = named(&mut call)?;
     if !call.client.read_along(key.clone()) {
@@ -38,7 +38,7 @@ pub(crate) async fn follow_messages(mut call: Call) -> Result<Answer, ErrorShape
     Ok(json!({"subscribed": true, "key": key}).into())
 }
 
-/// From here on it does not, unless it hears of all conversations.
+/// Unsubscribes from the messages of a session; a subscription to all sessions is not affected.
 pub(crate) async fn leave_messages(mut call: Call) -> Result<Answer, ErrorShape> {
     let key = named(&mut call)?;
     call.client.look_away(&key);

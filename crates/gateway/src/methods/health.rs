@@ -1,4 +1,4 @@
-//! `health`, `status` and `system-presence`: how the gateway is doing. None of them reads a transcript.
+//! `health`, `status` and `system-presence`: the state of the gateway. None of them reads a transcript.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use crate::{
     server::Server,
 };
 
-/// How many sessions `health` names.
+/// Number of sessions listed by `health`.
 const HEALTH_RECENT: usize = 5;
-/// How many sessions `status` names.
+/// Number of sessions listed by `status`.
 const STATUS_RECENT: usize = 10;
-/// How many runs that do not get on are named.
+/// Maximum number of slow runs listed.
 const SLOW: usize = 20;
 
-/// How the gateway is doing.
+/// Returns the health report.
 pub(crate) async fn health(mut call: Call) -> Result<Answer, ErrorShape> {
     let HealthParams {} = call.params()?;
     Ok(report(&call.server).await?.into())
 }
 
-/// The health report, as `health`, `hello-ok` and the `health` event carry it.
+/// Builds the health report, as used by `health`, `hello-ok` and the `health` event.
 pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
     let begun = Instant::now();
     let hub = &server.hub;
@@ -65,10 +65,10 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
     Ok(report)
 }
 
-/// A session as the hub lists it.
+/// A session key and its record.
 type Row = (SessionKey, Arc<Record>);
 
-/// The newest of them, newest first. The others are not sorted: there may be thousands, and every client asks.
+/// Returns the newest rows, newest first. Only these are sorted: there may be thousands, and every client asks.
 fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
     if rows.len() > most {
         rows.select_nth_unstable_by(most, |a, b| newest_first(a, b));
@@ -78,7 +78,7 @@ fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
     rows
 }
 
-/// How often an agent looks by itself whether something is to be done.
+/// Heartbeat settings of an agent.
 fn heartbeat(server: &Server, agent: &AgentId) -> Value {
     let pulses = server.schedule.as_ref().map(|schedule| schedule.heart().pulses()).unwrap_or_default();
     let pulse = pulses.iter().find(|pulse| pulse.agent == *agent).filter(|pulse| !pulse.every.is_zero());
@@ -90,7 +90,7 @@ fn heartbeat(server: &Server, agent: &AgentId) -> Value {
     })
 }
 
-/// Says how many runs are at work and wait, which of them do not get on, what is down, and what else is not as it should be.
+/// Adds the numbers of active and queued runs, slow runs, outages and warnings to a report.
 fn add_work(server: &Server, report: &mut Value) {
     let work = server.hub.work();
     let count = |pace: Pace| work.iter().filter(|work| work.pace == pace).count();
@@ -105,21 +105,21 @@ fn add_work(server: &Server, report: &mut Value) {
         "queued": count(Pace::Queued), "running": count(Pace::Running), "longRunning": count(Pace::LongRunning),
         "stalled": count(Pace::Stalled), "stuck": count(Pace::Stuck), "slow": slow.map(row).collect::<Vec<_>>(),
     });
-    // `ok` stays true, as OpenClaw's clients expect of a gateway that answers.
+    // `ok` stays true, as OpenClaw's clients expect of a gateway that responds.
     report["degraded"] = json!(server.outages.as_ref().map(|outages| outages()).unwrap_or_default());
     if let Some(notice) = server.notices.text() {
         report["notice"] = notice.into();
     }
 }
 
-/// Who is here.
+/// Returns the presence list.
 pub(crate) async fn presence(mut call: Call) -> Result<Answer, ErrorShape> {
     let HealthParams {} = call.params()?;
     let (rows, _) = call.server.presence.list(call.server.hub.ambient().now_ms());
     Ok(json!(rows).into())
 }
 
-/// What there is, for people who look after it.
+/// Returns an overview for operators.
 pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
     let StatusParams {} = call.params()?;
     let (server, hub) = (&call.server, &call.server.hub);

@@ -1,4 +1,4 @@
-//! Questions about the house: its tools, its nodes, what it uses, and lists of which there is nothing here.
+//! Methods about the gateway itself: tools, environments, memory, and features that have nothing to list here.
 
 use homard_agent::{
     command::OWNER,
@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 use super::{models::profile, session_key, unavailable};
 use crate::router::{Answer, Call};
 
-/// Devices that lend their tools: there are none, because nodes are refused.
+/// `node.list`: nodes are not supported, so the list is empty.
 pub(crate) async fn nodes(mut call: Call) -> Result<Answer, ErrorShape> {
     let NodeListParams {} = call.params()?;
     Ok(json!({"ts": call.server.hub.ambient().now_ms(), "nodes": []}).into())
 }
 
-/// What providers say of what is left: none is asked.
+/// `usage.status`: providers are not asked for their quotas.
 pub(crate) async fn usage(mut call: Call) -> Result<Answer, ErrorShape> {
     let UsageStatusParams {} = call.params()?;
     Ok(json!({"updatedAt": call.server.hub.ambient().now_ms(), "providers": []}).into())
 }
 
-/// What an agent can do.
+/// `tools.catalog`: the tools of an agent.
 pub(crate) async fn tools(mut call: Call) -> Result<Answer, ErrorShape> {
     let CatalogParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
@@ -47,7 +47,7 @@ pub(crate) async fn tools(mut call: Call) -> Result<Answer, ErrorShape> {
     .into())
 }
 
-/// What an agent can do in a session, when this connection asks for a run.
+/// `tools.effective`: the tools of an agent in a session, for a run started by this connection.
 pub(crate) async fn effective_tools(mut call: Call) -> Result<Answer, ErrorShape> {
     let ToolsParams { agent_id, session_key: key } = call.params()?;
     let agents = call.server.hub.agents();
@@ -69,7 +69,7 @@ pub(crate) async fn effective_tools(mut call: Call) -> Result<Answer, ErrorShape
     Ok(json!({"agentId": profile.id, "profile": "full", "groups": [group]}).into())
 }
 
-/// Where agents work: here.
+/// `environments.list`: agents run on the gateway's machine only.
 pub(crate) async fn places(call: Call) -> Result<Answer, ErrorShape> {
     let here = json!({
         "id": "gateway", "type": "local", "label": "Gateway", "status": "available",
@@ -78,7 +78,8 @@ pub(crate) async fn places(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"environments": [here]}))
 }
 
-/// How an agent finds its notes: by their words. A page calls that the provider `none`, because no model is asked.
+/// `doctor.memory.status`: how memory is searched. It is a full-text search, which clients call the provider `none`,
+/// because it uses no embedding model.
 pub(crate) async fn memory(mut call: Call) -> Result<Answer, ErrorShape> {
     let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
@@ -91,7 +92,8 @@ pub(crate) async fn memory(mut call: Call) -> Result<Answer, ErrorShape> {
     .into())
 }
 
-/// Whether an agent can search the web. Who searches for it is in the config, which is not told here.
+/// `webSearch.status`: whether an agent can search the web. The search provider is set in the config and is not
+/// reported here.
 pub(crate) async fn web_search(mut call: Call) -> Result<Answer, ErrorShape> {
     let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
@@ -111,7 +113,7 @@ pub(crate) async fn web_search(mut call: Call) -> Result<Answer, ErrorShape> {
     .into())
 }
 
-/// Tells the main session of the default agent something, for the next time that it wakes.
+/// `system-event`: queues a text for the main session of the default agent, to be read at its next wake-up.
 pub(crate) async fn system_event(mut call: Call) -> Result<Answer, ErrorShape> {
     let SystemEventParams { text } = call.params()?;
     let schedule = call.server.schedule.as_ref().map_err(ErrorShape::unavailable)?;
@@ -119,23 +121,23 @@ pub(crate) async fn system_event(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true}).into())
 }
 
-/// Answers a question for things that this gateway does not have.
+/// Returns a fixed response for a feature that is not supported.
 fn nothing(mut call: Call, answer: Value) -> Result<Answer, ErrorShape> {
     let NothingParams {} = call.params()?;
     Ok(answer.into())
 }
 
-/// Questions of agents to people: none is asked.
+/// `question.list`: questions to people are not supported.
 pub(crate) async fn questions(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!({"questions": []}))
 }
 
-/// Approvals of other kinds than commands: none is asked for.
+/// Approvals of other kinds than commands: they are not supported.
 pub(crate) async fn other_approvals(call: Call) -> Result<Answer, ErrorShape> {
     nothing(call, json!([]))
 }
 
-/// Looks that somebody made: none is kept.
+/// `themes.list`: custom themes are not supported.
 pub(crate) async fn themes(call: Call) -> Result<Answer, ErrorShape> {
     let own = json!({"id": "default", "source": "builtin"});
     nothing(call, json!({"themes": [], "current": {"requestedId": null}, "theme": own, "definition": null}))

@@ -1,16 +1,16 @@
-//! `logs.tail`: what the gateway said of itself.
+//! `logs.tail`: recent log lines.
 
 use homard_proto::{ErrorShape, method::logs::TailParams};
 use serde_json::json;
 
 use crate::router::{Answer, Call};
 
-/// How many lines are told when the caller does not say.
+/// Default number of lines.
 const LINES: usize = 500;
-/// How many bytes are told when the caller does not say.
+/// Default number of bytes.
 const BYTES: usize = 250_000;
 
-/// The newest lines, or those after the cursor.
+/// Returns the newest lines, or those after the cursor.
 pub(crate) async fn tail(mut call: Call) -> Result<Answer, ErrorShape> {
     let TailParams { cursor, limit, max_bytes } = call.params()?;
     let log = &call.server.log;

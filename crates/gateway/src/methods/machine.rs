@@ -1,5 +1,5 @@
-//! `system.info`: the machine that the gateway is on, and what the gateway takes of it. What the system does not tell is
-//! left out.
+//! `system.info`: the machine that the gateway runs on, and the resources it uses. Values that the system does not
+//! provide are omitted.
 
 use std::{
     env::consts::{ARCH, OS},
@@ -16,32 +16,32 @@ use tokio::time::Instant;
 use super::unavailable;
 use crate::router::{Answer, Call};
 
-/// How often the processor's time is read at most: it is told in hundredths of a second.
+/// Minimum interval between two readings of the CPU time, whose resolution is 10 ms.
 const APART: Duration = Duration::from_secs(1);
 
-/// In how many parts Linux tells a second of the processor's time, whatever its own clock does.
+/// Clock ticks per second in `/proc`; Linux reports 100, independent of its internal clock.
 const TICKS: f64 = 100.0;
 
-/// How busy the gateway was since somebody last wanted to know.
+/// Measures the CPU utilisation of the process between two queries.
 #[derive(Debug)]
 pub(crate) struct Meter(Mutex<Reading>);
 
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     at: Instant,
-    /// Seconds of the processor's time since the process began.
+    /// CPU seconds used since the process started.
     used: Option<f64>,
-    /// How long was looked, and how many cores were busy meanwhile.
+    /// Length of the last interval, and average number of busy cores in it.
     busy: Option<(Duration, f64)>,
 }
 
 impl Meter {
-    /// One that begins here.
+    /// Starts measuring.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Reading { at: Instant::now(), used: used(), busy: None }))
     }
 
-    /// How long was looked, and how many cores were busy meanwhile.
+    /// Returns the length of the last interval and the average number of busy cores in it.
     fn busy(&self) -> Option<(Duration, f64)> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, took) = (Instant::now(), last.at.elapsed());
@@ -58,14 +58,15 @@ fn used() -> Option<f64> {
     seconds(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The processor's time in `/proc/self/stat`, in seconds. The name of the program comes first and may hold anything.
+/// Parses the CPU seconds from `/proc/self/stat`. The program name comes first and may contain any character, so
+/// parsing starts after the last parenthesis.
 fn seconds(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS)
 }
 
-/// What the machine is, and how much of it is in use.
+/// Returns the machine description and current utilisation.
 pub(crate) async fn info(mut call: Call) -> Result<Answer, ErrorShape> {
     let NothingParams {} = call.params()?;
     let server = call.server.clone();
@@ -91,7 +92,7 @@ fn machine() -> Value {
     let mut told = json!({
         "machineName": name, "hostname": name, "platform": OS, "release": read("/proc/sys/kernel/osrelease").trim(),
         "arch": ARCH, "osLabel": label(&read("/etc/os-release")).unwrap_or_else(|| OS.to_owned()),
-        // Pages say which Node.js the gateway runs on.
+        // Clients show the Node.js version that the gateway runs on.
         "nodeVersion": format!("none (homard {})", env!("CARGO_PKG_VERSION")),
         "cpuCount": thread::available_parallelism().map_or(1, usize::from),
         "memoryTotalBytes": bytes("MemTotal:"), "memoryFreeBytes": bytes("MemAvailable:"),
@@ -112,12 +113,12 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The number behind a name.
+/// Returns the number that follows a name at the start of a line.
 fn number(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What the system calls itself.
+/// Returns the name of the operating system from `/etc/os-release`.
 fn label(release: &str) -> Option<String> {
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
     Some(name.trim_matches('"').to_owned()).filter(|name| !name.is_empty())

@@ -1,4 +1,4 @@
-//! The answers, one file a family.
+//! Implementations of the RPC methods, one file per family.
 
 pub(crate) mod absent;
 pub(crate) mod agent;
@@ -26,17 +26,17 @@ use homard_proto::{AgentId, ErrorShape, SessionKey};
 
 use crate::server::Server;
 
-/// What a caller is told when the store could not be asked.
+/// Error for a failed store operation.
 pub(crate) fn unavailable(error: impl Display) -> ErrorShape {
     ErrorShape::unavailable(error.to_string())
 }
 
-/// The session that a request means by a key.
+/// Parses the session key of a request.
 fn session_key(server: &Server, method: &str, text: &str) -> Result<SessionKey, ErrorShape> {
     keyed(server, method, text, None)
 }
 
-/// The session that a request means by a key; one without an agent belongs to the agent that the request names.
+/// Parses the session key of a request. A key without an agent belongs to the agent that the request names.
 fn keyed(server: &Server, method: &str, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid {method} params: {why}"));
     let agents = server.hub.agents();

@@ -1,4 +1,4 @@
-//! `models.list` and `models.authStatus`: who can answer.
+//! `models.list` and `models.authStatus`: the models of an agent.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::router::{Answer, Call};
 
-/// The models of an agent.
+/// Lists the models of an agent.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let ListParams { agent_id, provider } = call.params()?;
     let agents = call.server.hub.agents();
@@ -22,8 +22,8 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"models": models}).into())
 }
 
-/// Whether the providers of an agent's models know who asks. All that can be asked do: who is asked without a key, or with
-/// one, is set up so.
+/// Returns the credential status of an agent's providers. All listed models are usable: each has credentials or needs
+/// none.
 pub(crate) async fn auth_status(mut call: Call) -> Result<Answer, ErrorShape> {
     let OfAgentParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
@@ -39,17 +39,17 @@ pub(crate) async fn auth_status(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ts": now, "providers": told.collect::<Vec<_>>()}).into())
 }
 
-/// The agent that a request means: by its id, or the default one.
+/// Resolves the agent of a request: by its id, or the default one.
 pub(crate) fn profile<'a>(agents: &'a Agents, id: Option<&str>, method: &str) -> Result<&'a Profile, ErrorShape> {
     let id = id.map_or_else(|| agents.default_id().clone(), AgentId::normalize);
     let unknown = || ErrorShape::invalid(format!("invalid {method} params: unknown agent id \"{id}\""));
     agents.get(&id).map(|profile| &**profile).ok_or_else(unknown)
 }
 
-/// Who answers, who is asked next, and who else may be chosen; each once.
+/// Returns the primary model, the fallbacks and the other selectable models, each once.
 pub(crate) fn choices(profile: &Profile, now: u64, generation: Generation) -> Vec<Value> {
     let mut models: Vec<_> = profile.roster.order(now, &Default::default()).into_iter().map(|one| one.model).collect();
-    // One that cannot be asked now is no choice.
+    // Models that cannot be used at present are omitted.
     models.extend(profile.offers.iter().filter_map(|name| (profile.choose)(name).ok()).map(|one| one.first().clone()));
     let mut choices: Vec<Value> = Vec::new();
     for model in models {

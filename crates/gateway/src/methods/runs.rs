@@ -1,4 +1,4 @@
-//! `runs.*`: what became of messages.
+//! `runs.*`: queries about runs, and decisions about held runs.
 
 use homard_agent::{
     hub::{HeldError, Life, Look},
@@ -16,10 +16,10 @@ use serde_json::json;
 use super::{session_key, unavailable};
 use crate::router::{Answer, Call};
 
-/// How many runs are listed when the caller does not say.
+/// Default number of runs listed.
 const RUNS: usize = 50;
 
-/// The runs that are remembered, the newest first.
+/// Lists stored runs, newest first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let ListParams { session_key: key, before, limit } = call.params()?;
     let key = key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
@@ -31,20 +31,20 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ts": ts, "runs": rows.iter().map(life::run_row).collect::<Vec<_>>()}).into())
 }
 
-/// What is known of one run.
+/// Returns one run.
 pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
     let GetParams { id } = call.params()?;
     let found = find(&call, &id).await?;
     Ok(json!({"run": life::run_row(&found.row)}).into())
 }
 
-/// The life of one run.
+/// Returns the timeline of one run.
 pub(crate) async fn trace(mut call: Call) -> Result<Answer, ErrorShape> {
     let TraceParams { id } = call.params()?;
     Ok(life::life(&find(&call, &id).await?).into())
 }
 
-/// The runs that are held after several crashes in a row.
+/// Lists the runs that are held after repeated crashes.
 pub(crate) async fn held(mut call: Call) -> Result<Answer, ErrorShape> {
     let HeldParams {} = call.params()?;
     let held = call.server.hub.held().await.map_err(unavailable)?;

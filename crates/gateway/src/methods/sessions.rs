@@ -1,5 +1,4 @@
-//! `sessions.*`: which conversations there are; what is in them is in `look`, how they are changed in `change`, and
-//! how they are made short in `compact`.
+//! `sessions.*`: listing sessions. Submodules: `look` (queries), `change` (modifications), `compact` (compaction).
 
 pub(crate) mod change;
 pub(crate) mod compact;
@@ -18,7 +17,7 @@ use crate::{
     server::Server,
 };
 
-/// The conversations that match, newest first.
+/// Lists matching sessions, newest first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: ListParams = call.params()?;
     let (server, generation) = (&call.server, call.client.generation);
@@ -53,12 +52,12 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// Where OpenClaw looks for an agent's sessions.
+/// Path where OpenClaw keeps an agent's sessions.
 pub(super) fn path(server: &Server, agent: &AgentId) -> Value {
     json!(server.state_dir.join("agents").join(agent.as_str()).join("sessions").join("sessions.json"))
 }
 
-/// The model of a session that has none of its own.
+/// Model of a session that has no override.
 pub(super) fn defaults(server: &Server) -> Value {
     let agents = server.hub.agents();
     let spec = agents.get(agents.default_id()).map(|profile| profile.spec());
@@ -68,12 +67,12 @@ pub(super) fn defaults(server: &Server) -> Value {
     })
 }
 
-/// When a person last wrote to a session, if one did.
+/// Time when a person last wrote to a session, if ever.
 fn last_interaction(record: &Record) -> Option<u64> {
     record.extra.get("lastInteractionAt").and_then(Value::as_u64)
 }
 
-/// Whether a session is listed. The order and the page are not decided here, and agents are not known.
+/// True if a session matches the filter. Order, paging and the restriction to configured agents are applied elsewhere.
 fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> bool {
     let ListParams {
         limit: _,
@@ -111,7 +110,7 @@ fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> 
         active_minutes.is_none_or(|minutes| record.updated_at >= now.saturating_sub(minutes.saturating_mul(60_000)));
     is_shown
         && is_active
-        // There are no boards here.
+        // Boards are not supported.
         && *has_board != Some(true)
         && is_kept
         && !(*require_last_interaction == Some(true) && last_interaction(record).is_none())
@@ -122,7 +121,7 @@ fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> 
         && search.as_deref().is_none_or(|search| mentions(key, record, search))
 }
 
-/// Whether a key, a name or an id contains the text, in any case.
+/// True if the key, a name or the id contains the text, ignoring case.
 fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
     let text = text.trim().to_lowercase();
     let named = |name: &str| record.extra.get(name).and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! `chat.startup` and `chat.metadata`: what a page needs to show a conversation, at once.
+//! `chat.startup` and `chat.metadata`: everything a page needs to show a session, in one request.
 
 use homard_agent::Hub;
 use homard_proto::{AgentId, ErrorShape, Generation, SessionKey, method::chat::MetadataParams};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{chat::history, commands, models};
 use crate::router::{Answer, Call};
 
-/// What was said, and what can be said and who can answer.
+/// Returns the history, and the commands and models.
 pub(crate) async fn startup(call: Call) -> Result<Answer, ErrorShape> {
     let hub = call.server.hub.clone();
     let named = call.asked("sessionKey");
@@ -22,7 +22,7 @@ pub(crate) async fn startup(call: Call) -> Result<Answer, ErrorShape> {
     }
 }
 
-/// What can be said and who can answer.
+/// Returns the commands and models.
 pub(crate) async fn metadata(mut call: Call) -> Result<Answer, ErrorShape> {
     let MetadataParams { agent_id, session_key } = call.params()?;
     let hub = &call.server.hub;

@@ -1,4 +1,4 @@
-//! How a message is handed in, whichever method it came with.
+//! Submission of messages, shared by all methods that accept one.
 
 use homard_agent::{
     Inbound,
@@ -15,8 +15,8 @@ use crate::{
     scope::{self, Scope},
 };
 
-/// Hands a message in. The news of its run are held until the sender was answered. The run, and a command in the message,
-/// may do no more than the connection.
+/// Submits a message to the hub. The run's events are delayed until the sender got its response. The run, and a command
+/// in the message, have no more authority than the connection.
 pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, Hold), ErrorShape> {
     let client = &call.client;
     if let Some(need) = inbound.command.as_ref().map(needs).filter(|need| !client.scopes.allow(*need)) {
@@ -25,8 +25,8 @@ pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, H
     let inbound = Inbound { authority: client.authority(), ..inbound };
     let (hub, projector) = (&call.server.hub, &call.server.projector);
     let run = inbound.run.clone();
-    // Before the run can begin, or its first tool could be missed. Whoever started it watches it; a repeated request
-    // does not.
+    // Before the run can start, so that its first tool event is not missed. Only the request that starts the run
+    // watches it, not a repetition.
     let detail = if hub.session_of(&run).is_none() { tool_detail(call, &inbound.key).await? } else { None };
     if let Some(detail) = detail {
         projector.watch(run.clone(), &call.client, detail);
@@ -40,10 +40,10 @@ pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, H
     Ok((submitted.map_err(|error| refusal(&error))?, hold))
 }
 
-/// The scope that a command needs.
+/// Scope that a chat command requires.
 fn needs(command: &Command) -> Scope {
     if matches!(command, Command::Approve(_)) {
-        // A yes to a command is worth more than a message.
+        // Approving a command requires more than sending a message.
         Scope::Approvals
     } else if command.needs_admin() {
         Scope::Admin
@@ -52,7 +52,7 @@ fn needs(command: &Command) -> Scope {
     }
 }
 
-/// How much the caller is told of a session's tools. Clients of protocol 3 get what the session or its agent says.
+/// Level of detail of tool events for the caller. In protocol 3 it depends on the verbosity of the session or agent.
 pub(super) async fn tool_detail(call: &Call, key: &SessionKey) -> Result<Option<Detail>, ErrorShape> {
     if !call.client.tool_events {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `tasks.list` and `diagnostics.lanes`: what is at work beside conversations, and how full the house is.
+//! `tasks.list` and `diagnostics.lanes`: background tasks and the use of concurrency slots.
 
 use homard_agent::hub::{Pace, Work};
 use homard_proto::{
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::{session_key, unavailable};
 use crate::router::{Answer, Call};
 
-/// How many tasks are told when the caller does not say.
+/// Default number of tasks.
 const TASKS: usize = 100;
 
-/// What runs and the schedule started: each has a session of its own, which says how it stands. The newest come first.
+/// Lists sub-agent and scheduled runs, newest first. Each has a session of its own, which holds its state.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let TasksParams { agent_id, session_key: key, status, limit } = call.params()?;
     let asked = key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
@@ -69,7 +69,7 @@ fn task(key: &SessionKey, record: &Record, work: Option<&Work>) -> Value {
     task
 }
 
-/// How many runs of each kind are at work and wait.
+/// Returns active and queued runs by kind.
 pub(crate) async fn lanes(mut call: Call) -> Result<Answer, ErrorShape> {
     let LanesParams {} = call.params()?;
     let hub = &call.server.hub;

@@ -1,4 +1,4 @@
-//! `usage.cost` and `sessions.usage*`: what models took, from the sums that are kept with the runs.
+//! `usage.cost` and `sessions.usage*`: token usage and cost, from the totals stored with the runs.
 
 use homard_agent::{
     hub::{Period, Spent, day_of},
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use super::{session_key, unavailable};
 use crate::router::{Answer, Call};
 
-/// How many days are told when the caller does not say.
+/// Default number of days.
 const DAYS: u32 = 30;
-/// How many sessions.
+/// Default number of sessions.
 const SESSIONS: usize = 50;
-/// How much of a message is told, in characters.
+/// Maximum length of a message's text in characters.
 const CONTENT: usize = 500;
 
-/// What was taken day by day.
+/// Returns usage per day.
 pub(crate) async fn cost(mut call: Call) -> Result<Answer, ErrorShape> {
     let CostParams { days, start_date, end_date } = call.params()?;
     let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), call.server.hub.ambient().now_ms())?;
@@ -32,7 +32,7 @@ pub(crate) async fn cost(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(costs(&spent, (to - from + 1, call.server.hub.ambient().now_ms())).into())
 }
 
-/// What was taken session by session.
+/// Returns usage per session.
 pub(crate) async fn sessions(mut call: Call) -> Result<Answer, ErrorShape> {
     let PeriodParams { days, start_date, end_date, key, limit } = call.params()?;
     let (hub, now) = (&call.server.hub, call.server.hub.ambient().now_ms());
@@ -60,7 +60,7 @@ pub(crate) async fn sessions(mut call: Call) -> Result<Answer, ErrorShape> {
     .into())
 }
 
-/// What sums have in common. Messages and calls are not counted one by one: a run is told as one message.
+/// Builds the aggregates. Messages and tool calls are not counted individually; a run counts as one message.
 fn aggregates(spent: &[Spent], runs: u64) -> Value {
     let list = |taken: Vec<(Value, (u64, Usage))>| -> Vec<Value> {
         let told = taken.into_iter().map(|(mut told, (runs, usage))| {
@@ -91,7 +91,7 @@ fn aggregates(spent: &[Spent], runs: u64) -> Value {
     })
 }
 
-/// What the answers of one session took, one by one.
+/// Returns the usage of each answer in a session.
 pub(crate) async fn timeseries(mut call: Call) -> Result<Answer, ErrorShape> {
     let TimeseriesParams { key } = call.params()?;
     let key = session_key(&call.server, TimeseriesParams::METHOD, &key)?;
@@ -114,7 +114,7 @@ pub(crate) async fn timeseries(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"sessionId": record.session_id, "points": points}).into())
 }
 
-/// What was said in one session, with what each line took.
+/// Returns the messages of a session with the usage of each.
 pub(crate) async fn logs(mut call: Call) -> Result<Answer, ErrorShape> {
     let LogsParams { key, limit } = call.params()?;
     let key = session_key(&call.server, LogsParams::METHOD, &key)?;
@@ -142,7 +142,7 @@ pub(crate) async fn logs(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"logs": lines}).into())
 }
 
-/// The days that are meant, both included.
+/// Resolves the requested range of days, both ends included.
 fn period(days: Option<u32>, (start, end): (Option<&str>, Option<&str>), now: u64) -> Result<(u32, u32), ErrorShape> {
     let today = day_of(now);
     let parse = |text: &str| -> Result<u32, ErrorShape> {

@@ -1,4 +1,4 @@
-//! Whom a request means: which agent, and which of its sessions.
+//! Resolves the agent and the session of a request.
 
 use axum::http::HeaderMap;
 use homard_agent::Agents;
@@ -8,38 +8,38 @@ use serde_json::{Value, json};
 use super::{refusal::Refusal, talk::Leaving};
 use crate::server::Server;
 
-/// The name by which every agent can be asked.
+/// Model name prefix by which every agent can be addressed.
 const NAME: &str = "openclaw";
 
-/// Parts of a key that say what kind of session it is.
+/// Session key parts that denote a kind of session.
 const KINDS: [&str; 4] = ["group", "channel", "direct", "dm"];
 
-/// What a request says about whom it means.
+/// The parts of a request that select agent and session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Meant<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) model: Option<&'a str>,
     pub(super) user: Option<&'a str>,
-    /// The answer that it goes on from.
+    /// Id of the previous response that the request continues.
     pub(super) previous: Option<&'a str>,
-    /// How keys of sessions that were begun by this API begin.
+    /// Prefix of the keys of sessions created by this API.
     pub(super) family: &'static str,
-    /// Whether a later request may name the answer.
+    /// True if a later request may refer to this response.
     pub(super) is_kept: bool,
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) key: SessionKey,
     pub(super) leaving: Leaving,
-    /// Whether the session is this request's own, and no later one can name it.
+    /// True if the session belongs to this request only and no later one can name it.
     pub(super) is_ephemeral: bool,
 }
 
 impl Meant<'_> {
-    /// Finds the session: the one that a header names, that of an earlier answer, the user's, or one that nobody else
-    /// has, which is called by `nonce`.
+    /// Finds the session: the one named by a header, that of the previous response, the user's, or a new one named
+    /// after `nonce`.
     pub(super) async fn find(&self, server: &Server, nonce: &str) -> Result<Address, Refusal> {
         let agents = server.hub.agents();
         let asked = self.agent(&agents)?;
@@ -77,7 +77,7 @@ impl Meant<'_> {
         Ok(Address { key, leaving, is_ephemeral })
     }
 
-    /// The agent that is asked for by name.
+    /// Returns the agent that is requested by name.
     fn agent(&self, agents: &Agents) -> Result<Option<AgentId>, Refusal> {
         if let Some(text) = header(self.headers, &["x-openclaw-agent-id", "x-openclaw-agent"]) {
             let id = AgentId::normalize(text);
@@ -96,7 +96,7 @@ impl Meant<'_> {
     }
 }
 
-/// A user's id as one part of a key that no other id becomes: a key has parts and knows no capitals.
+/// Escapes a user id to one part of a session key, injectively: keys are divided by colons and case-insensitive.
 fn escaped(user: &str) -> String {
     let mut part = String::with_capacity(user.len());
     for (at, byte) in user.bytes().enumerate() {
@@ -110,12 +110,12 @@ fn escaped(user: &str) -> String {
     part
 }
 
-/// What a model's name means.
+/// Meaning of a model name.
 #[derive(Debug, PartialEq, Eq)]
 enum Model<'a> {
     Default,
     Agent(&'a str),
-    /// Nothing to us: programs that know one vendor's models name one of those, whoever they speak to.
+    /// Another vendor's model name: programs written for one vendor send its names to any server. It is ignored.
     Foreign,
 }
 
@@ -144,13 +144,13 @@ fn known(agents: &Agents, name: &str) -> Result<AgentId, Refusal> {
     }
 }
 
-/// Who is there instead.
+/// Lists the known agents, for an error message.
 fn there(agents: &Agents) -> String {
     let names: Vec<_> = agents.iter().map(|agent| agent.id.as_str()).collect();
     format!("known are: {}", names.join(", "))
 }
 
-/// The session of an earlier answer, which is called as its run.
+/// Returns the session of a previous response, whose id is its run's.
 async fn session_of(server: &Server, answer: &str) -> Result<SessionKey, Refusal> {
     let unknown =
         || Refusal::part("previous_response_id", "names an answer that is not known here; send the whole conversation");
@@ -159,7 +159,7 @@ async fn session_of(server: &Server, answer: &str) -> Result<SessionKey, Refusal
     found.map_err(|error| Refusal::failed(error.to_string()))?.ok_or_else(unknown)
 }
 
-/// The first of these headers that says something.
+/// Returns the first of these headers that is not blank.
 fn header<'a>(headers: &'a HeaderMap, names: &[&str]) -> Option<&'a str> {
     let texts = names.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
     texts.map(str::trim).find(|text| !text.is_empty())
@@ -169,14 +169,14 @@ fn wrong_key(part: &str, error: &dyn std::fmt::Display) -> Refusal {
     Refusal::part(part, &format!("does not name a session: {error}"))
 }
 
-/// All models, as `/v1/models` lists them: every agent is one.
+/// Returns the list for `/v1/models`: every agent is a model.
 pub(super) fn models(agents: &Agents) -> Value {
     let own = agents.iter().map(|agent| format!("{NAME}/{}", agent.id));
     let names = [NAME.to_owned(), format!("{NAME}/default")].into_iter().chain(own);
     json!({"object": "list", "data": names.map(|name| model(&name)).collect::<Vec<_>>()})
 }
 
-/// One of them, under any of its names.
+/// Returns one model, under any of its names.
 pub(super) fn one_model(agents: &Agents, name: &str) -> Result<Value, Refusal> {
     match Model::read(name) {
         Model::Default => Ok(model(name)),

@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`: what is asked, and the answer, whole or in chunks.
+//! `/v1/chat/completions`: request parsing, and the response, whole or in chunks.
 
 use homard_proto::message::{ToolCall, Usage};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{
     talk::{Ending, Whole},
 };
 
-/// Reads the question of a request.
+/// Parses a request.
 pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
     fields::check_chat(body)?;
     let Some(messages) = body["messages"].as_array() else {
@@ -59,21 +59,20 @@ fn add(question: &mut Question, message: &Value, place: &str) -> Result<(), Refu
     Ok(())
 }
 
-/// How an answer is written.
+/// Fields of a response.
 #[derive(Debug, Clone)]
 pub(super) struct Form {
-    /// Its id.
     pub(super) id: String,
     /// Seconds since the epoch.
     pub(super) created: u64,
-    /// The model, as the caller named it.
+    /// Model name as the caller sent it.
     pub(super) model: String,
-    /// Whether a stream tells what the answer cost.
+    /// True if a stream reports token usage.
     pub(super) tells_usage: bool,
 }
 
 impl Form {
-    /// The whole answer.
+    /// Builds the complete response.
     pub(super) fn completion(&self, whole: &Whole) -> Value {
         let mut message = json!({"role": "assistant", "content": whole.text});
         if !whole.calls.is_empty() {

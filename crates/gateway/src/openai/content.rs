@@ -1,21 +1,21 @@
-//! What a message holds: text, pictures and files, as either API spells them.
+//! Message content: text, images and files, in the formats of both APIs.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
 use super::refusal::Refusal;
 
-/// What a message holds.
+/// Content of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Its words, and the words of its files.
+    /// Its text, including the text of files.
     pub(super) text: String,
-    /// Its pictures, as `data:` addresses.
+    /// Its images as `data:` URLs.
     pub(super) pictures: Vec<String>,
 }
 
 impl Content {
-    /// Reads a text or a list of parts; `place` is where it stands in the request. No content is an empty one.
+    /// Parses a string or a list of parts; `place` is its path in the request. Missing content is empty.
     pub(super) fn read(value: &Value, place: &str) -> Result<Self, Refusal> {
         let parts = match value {
             Value::Null => return Ok(Self::default()),
@@ -32,7 +32,7 @@ impl Content {
         Ok(content)
     }
 
-    /// Whether there is nothing to read or to see.
+    /// True if there is neither text nor image.
     pub(super) fn is_empty(&self) -> bool {
         self.text.trim().is_empty() && self.pictures.is_empty()
     }
@@ -45,7 +45,7 @@ impl Content {
         match part["type"].as_str() {
             Some("text" | "input_text" | "output_text") => self.say(text("text")?),
             Some("refusal") => self.say(text("refusal")?),
-            // The older API wraps the address.
+            // The chat completions API wraps the URL in an object.
             Some("image_url" | "input_image") => {
                 let address = part["image_url"]["url"].as_str().or(part["image_url"].as_str());
                 let address = address.unwrap_or_default();
@@ -71,7 +71,7 @@ impl Content {
         self.text.push_str(text);
     }
 
-    /// A file becomes a part of the text.
+    /// Appends a file's text to the content.
     fn attach(&mut self, file: &Value, place: &str) -> Result<(), Refusal> {
         let place = format!("{place}.file_data");
         let Some(data) = file["file_data"].as_str() else {
@@ -88,7 +88,7 @@ impl Content {
     }
 }
 
-/// What a `data:` address holds, in base64.
+/// Returns the base64 payload of a `data:` URL.
 fn base64_of<'a>(address: &'a str, place: &str) -> Result<&'a str, Refusal> {
     let data = address.strip_prefix("data:").and_then(|data| data.split_once(";base64,"));
     let must =

@@ -1,33 +1,33 @@
-//! The fields of a request beside what it says: what each must be. What is wrong is refused under its name, also where the
-//! field is not passed on: a program that sends nonsense should hear of it here, as it would from OpenAI.
+//! Validation of request fields other than the messages. Invalid values are rejected by field name even if the field is
+//! not used, as OpenAI does, so that mistakes of the caller become visible.
 
 use homard_agent::intake;
 use serde_json::Value;
 
 use super::refusal::{Refusal, text};
 
-/// What a field must be. Each may be left out, or `null`.
+/// Constraint on a field. Every field may be omitted or `null`.
 #[derive(Debug, Clone, Copy)]
 enum Must {
     Flag,
     /// A number within these bounds.
     Number(f64, f64),
-    /// A whole number within these bounds.
+    /// An integer within these bounds.
     Whole(i64, i64),
     Text,
     List,
     Object,
-    /// One of these words.
+    /// One of these strings.
     Word(&'static [&'static str]),
-    /// A text, or a list of texts.
+    /// A string or a list of strings.
     Texts,
-    /// It means something that is not done here; why, and what to do.
+    /// Not supported; the text says what to do instead.
     Absent(&'static str),
 }
 
 type Field = (&'static str, Must);
 
-/// What both APIs have.
+/// Fields of both APIs.
 const BOTH: &[Field] = &[
     ("model", Must::Text),
     ("user", Must::Text),
@@ -45,7 +45,7 @@ const BOTH: &[Field] = &[
     ("tools", Must::List),
 ];
 
-/// What `/v1/chat/completions` has besides.
+/// Further fields of `/v1/chat/completions`.
 const CHAT: &[Field] = &[
     ("n", Must::Whole(1, 1)),
     ("max_tokens", Must::Whole(1, i64::MAX)),
@@ -63,7 +63,7 @@ const CHAT: &[Field] = &[
     ("function_call", Must::Absent("say it with tool_choice")),
 ];
 
-/// What `/v1/responses` has besides.
+/// Further fields of `/v1/responses`.
 const RESPONSES: &[Field] = &[
     ("background", Must::Flag),
     ("instructions", Must::Text),
@@ -141,7 +141,7 @@ impl Must {
     }
 }
 
-/// How hard the agent is asked to think, as a level of ours. Either API's spelling counts in both.
+/// Returns the requested reasoning effort as a thinking level. The field names of both APIs are accepted in either.
 pub(super) fn thinking(body: &Value) -> Result<Option<String>, Refusal> {
     for (value, name) in
         [(&body["reasoning_effort"], "reasoning_effort"), (&body["reasoning"]["effort"], "reasoning.effort")]

@@ -1,4 +1,4 @@
-//! `/tools/invoke`: one tool of an agent, called without a model.
+//! `/tools/invoke`: calls one tool of an agent without a model.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -20,9 +20,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{Endpoints, reply};
 use crate::server::Server;
 
-/// What a plain request may not do unless the config says so, besides every tool with effects: whoever only holds the
-/// token should not be able to run commands, change files, speak for the owner or change the gateway in one step and
-/// unasked.
+/// Tools that are denied unless the config allows them, in addition to every tool with side effects. The token alone
+/// must not suffice to run commands, change files, send messages as the owner or reconfigure the gateway in one
+/// unattended step.
 const DENIED: [&str; 16] = [
     "exec",
     "process",
@@ -42,11 +42,11 @@ const DENIED: [&str; 16] = [
     "whatsapp_login",
 ];
 
-/// How long a tool may take if its agent's runs may take as long as they like.
+/// Timeout of a tool if the agent's runs have none.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Endpoints {
-    /// Why a tool may not be called without a model, as far as its name says.
+    /// Returns why a tool is denied, judging by its name.
     fn objection(&self, tool: &str) -> Option<&'static str> {
         if names(&self.denied_tools, tool) {
             Some("gateway.tools.deny names it")
@@ -57,7 +57,8 @@ impl Endpoints {
         }
     }
 
-    /// The same, as far as what it does says. What a tool from elsewhere does is not known, so it has effects.
+    /// True if the tool's class permits the call. Tools of unknown effect, such as external ones, count as having side
+    /// effects.
     fn lets_do(&self, tool: &str, class: ToolClass) -> bool {
         match class {
             ToolClass::Read | ToolClass::Idempotent => true,
@@ -80,14 +81,14 @@ pub(super) async fn call(server: &Arc<Server>, body: &Value) -> Response {
         Ok(result) => reply(StatusCode::OK, &json!({"ok": true, "result": result})),
         Err(Denial { status, kind, message }) => {
             let mut response = reply(status, &json!({"ok": false, "error": {"type": kind, "message": message}}));
-            // A second call may do something twice.
+            // A retry could repeat a side effect.
             response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
             response
         }
     }
 }
 
-/// Why a tool did not do it.
+/// Error response of a call.
 struct Denial {
     status: StatusCode,
     kind: &'static str,
@@ -103,19 +104,19 @@ impl Denial {
         Self { status: StatusCode::NOT_FOUND, kind: "not_found", message: format!("Tool not available: {tool}") }
     }
 
-    /// The tool is there, and may not be called here.
+    /// The tool exists and must not be called here.
     fn forbidden(tool: &str, why: &str) -> Self {
         let message = format!("Tool not available: {tool}: {why}");
         Self { status: StatusCode::FORBIDDEN, kind: "forbidden", message }
     }
 
-    /// It was called, and failed.
+    /// The tool was called and failed.
     fn failed(status: StatusCode, message: String) -> Self {
         Self { status, kind: "tool_error", message }
     }
 }
 
-/// A tool that may be called, and with what.
+/// A tool that may be called, and its arguments.
 struct Found {
     profile: Arc<Profile>,
     key: SessionKey,
@@ -181,7 +182,7 @@ impl Found {
     async fn call(self, server: &Server) -> Result<Value, Denial> {
         let Self { profile, key, origin, name, tools, mut tool, mut arguments } = self;
         let cancel = CancellationToken::new();
-        // However this ends, the tool is told to.
+        // Cancels the tool when this future ends or is dropped.
         let _leaving = cancel.clone().drop_guard();
         let ambient = server.hub.ambient();
         let call = CallId::parse(&format!("http_{}", ambient.nonce()));
@@ -217,7 +218,7 @@ impl Found {
             }
         };
         if result.is_error {
-            // It did as it was told, and that could not be done: the request asks for something else, or later.
+            // The tool ran and reported an error: the request has to change.
             let why = without_path(join_text(&result.content), &profile.workdir);
             return Err(Denial::failed(StatusCode::BAD_REQUEST, why));
         }
@@ -229,7 +230,7 @@ impl Found {
     }
 }
 
-/// An error that does not say where on this machine the workspace is.
+/// Removes the path of the workspace from an error message.
 fn without_path(text: String, workspace: &Path) -> String {
     match workspace.to_str() {
         Some(path) if workspace.parent().is_some() && workspace.is_absolute() => {

@@ -1,8 +1,7 @@
-//! Agents for programs that speak to OpenAI: `/v1/chat/completions`, `/v1/responses`, `/v1/models`, and `/tools/invoke`
-//! beside them.
+//! OpenAI-compatible HTTP API: `/v1/chat/completions`, `/v1/responses`, `/v1/models`, and also `/tools/invoke`.
 //!
-//! A request is read into a question (`question`), finds its session (`address`), becomes a run like any other (`talk`)
-//! and is answered in the words of its API (`chat`, `responses`), whole or as it goes (`sse`).
+//! A request is parsed (`question`), mapped to a session (`address`), submitted as an ordinary run (`talk`) and
+//! answered in the format of its API (`chat`, `responses`), whole or streamed (`sse`).
 
 mod address;
 mod chat;
@@ -47,25 +46,25 @@ use self::{
 };
 use crate::{connection::Visitor, server::Server};
 
-/// How large the body of a chat completion or of a tool's call may be.
+/// Maximum body size of a chat completion or a tool call.
 const BODY: usize = 1024 * 1024;
-/// How much of a body that is too large is read, so that its sender hears why it was refused.
+/// Number of bytes of an oversized body that are read and discarded, so that the client can read the error.
 const SPARE: usize = 8 * 1024 * 1024;
-/// How long a body that nobody wants may take to come.
+/// Time to read and discard a rejected body.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What a gateway answers over HTTP besides whether it is alive.
+/// Settings of the HTTP API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Whether `/v1/chat/completions` is there.
+    /// Enables `/v1/chat/completions`.
     pub chat_completions: bool,
-    /// Whether `/v1/responses` is there.
+    /// Enables `/v1/responses`.
     pub responses: bool,
-    /// How large a request to `/v1/responses` may be, in bytes.
+    /// Maximum body size of `/v1/responses` in bytes.
     pub responses_body: usize,
-    /// Tools that `/tools/invoke` may call although they are dangerous.
+    /// Tools that `/tools/invoke` may call although they are denied by default.
     pub allowed_tools: Vec<String>,
-    /// Tools that it may not call although they are not.
+    /// Tools that `/tools/invoke` must not call although they are allowed by default.
     pub denied_tools: Vec<String>,
 }
 
@@ -81,7 +80,7 @@ impl Default for Endpoints {
     }
 }
 
-/// What is asked for.
+/// A route of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     Chat,
@@ -89,12 +88,12 @@ pub(crate) enum Place {
     Models,
     Model(String),
     Tools,
-    /// What OpenAI may have, and we have not: a path.
+    /// A path below `/v1` that is not supported.
     Nowhere(String),
 }
 
 impl Place {
-    /// What is found at a path, if it is one of these.
+    /// Returns the route of a path, if it is one of these.
     pub(crate) fn at(path: &str) -> Option<Self> {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
@@ -109,7 +108,7 @@ impl Place {
         }
     }
 
-    /// The verb that it takes, if that is not this one.
+    /// Returns the allowed HTTP method if this one is not.
     fn other_verb(&self, used: &Method) -> Option<&'static str> {
         match self {
             Self::Chat | Self::Responses | Self::Tools => (used != Method::POST).then_some("POST"),
@@ -118,7 +117,7 @@ impl Place {
         }
     }
 
-    /// Whether it is there.
+    /// Checks whether the route exists and is enabled.
     fn check(&self, endpoints: &Endpoints) -> Result<(), Refusal> {
         let Endpoints { chat_completions, responses, .. } = *endpoints;
         let (path, key) = match self {
@@ -142,7 +141,7 @@ fn nowhere(path: &str) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "not_found_error", why)
 }
 
-/// Answers a request to one of these places.
+/// Handles a request to one of these routes.
 pub(crate) async fn answer(
     server: Arc<Server>,
     visitor: &Visitor,
@@ -153,7 +152,7 @@ pub(crate) async fn answer(
         return wrong_verb(&parts.method, parts.uri.path(), right);
     }
     if let Err(refusal) = admit(&server, visitor, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
-        // A connection that is closed with unread bytes takes the answer with it.
+        // Closing a connection with unread bytes would discard the response.
         timeout(GRACE, take(body, 0)).await.ok();
         return refusal.into_response();
     }
@@ -172,12 +171,12 @@ async fn tell(server: &Arc<Server>, place: Place, (headers, body): (&HeaderMap, 
     }
 }
 
-/// The answer to somebody who does not know the secret.
+/// Returns an error response if a request lacks the shared secret.
 pub(crate) fn turned_away(server: &Server, visitor: &Visitor, headers: &HeaderMap) -> Option<Response> {
     admit(server, visitor, headers).err().map(IntoResponse::into_response)
 }
 
-/// Lets in who knows the secret. From here on the lobby's rules do not bind the peer.
+/// Checks the shared secret and marks the connection as authenticated.
 fn admit(server: &Server, visitor: &Visitor, headers: &HeaderMap) -> Result<(), Refusal> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
     let bearer =
@@ -190,14 +189,14 @@ fn admit(server: &Server, visitor: &Visitor, headers: &HeaderMap) -> Result<(), 
     Ok(())
 }
 
-/// Reads a body of JSON.
+/// Reads a JSON body.
 async fn read(body: Body, limit: usize) -> Result<Value, Refusal> {
     let too_large = || {
         let why = format!("the request is larger than {limit} bytes, which is the most that is taken");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why)
     };
     if body.size_hint().lower() > limit as u64 {
-        // What is announced may never come.
+        // The announced bytes may never arrive.
         timeout(GRACE, take(body, 0)).await.ok();
         return Err(too_large());
     }
@@ -209,7 +208,7 @@ async fn read(body: Body, limit: usize) -> Result<Value, Refusal> {
     if body.is_object() { Ok(body) } else { Err(Refusal::invalid("the body must be a JSON object")) }
 }
 
-/// A body of at most so many bytes. Of a larger one a part of the rest is read, and forgotten.
+/// Reads a body of at most `limit` bytes. Part of the rest of a larger one is read and discarded.
 async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
     let (mut bytes, mut count) = (Vec::new(), 0);
     let mut chunks = body.into_data_stream();
@@ -260,7 +259,7 @@ fn meant<'a>(headers: &'a HeaderMap, body: &'a Value, family: &'static str) -> R
     Ok(Meant { headers, model, user, previous, family, is_kept })
 }
 
-/// Starts the run that answers a question.
+/// Starts the run that answers a request.
 async fn ask(
     server: &Arc<Server>,
     meant: Meant<'_>,
@@ -288,7 +287,7 @@ async fn ask(
         history.push(message);
     }
     let inbound = Inbound::plain(run, (OWNER, HTTP), address.key, message);
-    // A run that nobody can come back to is not taken up again after a restart, either.
+    // A run whose caller cannot reconnect is not resumed after a restart.
     let reports_restart = address.leaving == Leaving::Stops;
     let is_ephemeral = address.is_ephemeral;
     let inbound = Inbound {
@@ -303,18 +302,18 @@ async fn ask(
     Talk::begin(server, inbound, address.leaving).await
 }
 
-/// Puts pictures on a message.
+/// Attaches images to a message.
 async fn show(message: &mut User, pictures: Vec<String>, id: &str) -> Result<(), Refusal> {
     let attached = pictures.into_iter();
     let attached =
         attached.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
-    // Each is declared as a picture, so none is kept as a file.
+    // Declared as images, so none is stored as a file.
     let attached = attachments::open_all(attached.collect(), None, id).await;
     attached.map_err(|error| Refusal::invalid(error.message))?.attach_to(message);
     Ok(())
 }
 
-/// Whether a session knows the conversation that a request tells of.
+/// Determines whether a session already contains the conversation that a request repeats.
 async fn what_is_known(server: &Server, key: &SessionKey) -> Result<Known, Refusal> {
     let history = server.hub.history(key).await.map_err(|error| Refusal::failed(error.to_string()))?;
     let is_new = history.is_none_or(|(_, said)| said.is_empty());
@@ -325,7 +324,7 @@ fn now(server: &Server) -> u64 {
     server.hub.ambient().now_ms() / 1000
 }
 
-/// An answer in JSON.
+/// Builds a JSON response.
 fn reply(status: StatusCode, body: &Value) -> Response {
     let headers = [
         (CONTENT_TYPE, "application/json; charset=utf-8"),
@@ -335,7 +334,7 @@ fn reply(status: StatusCode, body: &Value) -> Response {
     (status, headers, body.to_string()).into_response()
 }
 
-/// A part of a path without its escapes; what is no escape stays as it is.
+/// Decodes percent escapes in a path segment; invalid escapes are kept.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! What a request asks, whichever API it came by: what was said, with which tools, and how the answer is to be.
+//! A parsed request, independent of the API: messages, tools and output format.
 
 use std::collections::BTreeMap;
 
@@ -14,70 +14,70 @@ use super::{
     refusal::{Refusal, text},
 };
 
-/// What a request asks.
+/// A parsed request.
 #[derive(Debug, Default)]
 pub(super) struct Question {
-    /// What its system and developer messages say.
+    /// Texts of system and developer messages.
     system: Vec<String>,
     lines: Vec<Line>,
-    /// The names of the calls that it tells of, by their ids.
+    /// Tool names of the calls in the request, by call id.
     calls: BTreeMap<String, String>,
-    /// The tools that the caller has.
+    /// Tools of the caller.
     pub(super) tools: Vec<ToolSpec>,
-    /// How hard to think, as a level.
+    /// Thinking level.
     pub(super) thinking: Option<String>,
-    /// The part of the request that it stands in.
+    /// Request field that contains the messages.
     pub(super) part: &'static str,
 }
 
-/// Something that was said.
+/// A message of the request.
 #[derive(Debug)]
 enum Line {
     User(Content),
-    /// The agent, with calls of the caller's tools.
+    /// An answer of the agent, with calls of the caller's tools.
     Assistant(Content, Vec<ToolCall>),
-    /// What came of a call, by the call's id.
+    /// The result of a call, by call id.
     Tool(String, Content),
 }
 
-/// A question as an agent is asked it.
+/// A request in the form that is submitted to an agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Asked {
-    /// What is said, in words.
+    /// The new message as text.
     pub(super) content: Content,
-    /// Results of the caller's tools among it, and what is said besides.
+    /// Results of the caller's tools, and the remaining text.
     pub(super) results: Vec<ClientResult>,
     pub(super) rest: String,
-    /// The conversation before it, for a session that does not know it.
+    /// The preceding conversation, for a session that does not contain it.
     pub(super) history: Vec<Told>,
-    /// What is added to the system prompt.
+    /// Addition to the system prompt.
     pub(super) system: Option<String>,
 }
 
-/// A message of the conversation before.
+/// A message of the preceding conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Told {
     pub(super) message: Message,
-    /// Its pictures, as `data:` addresses.
+    /// Its images as `data:` URLs.
     pub(super) pictures: Vec<String>,
 }
 
-/// How much of a conversation a session knows already.
+/// How much of a conversation a session contains already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Nothing: all of it is told.
+    /// Nothing: the whole conversation is passed on.
     Nothing,
     /// Everything up to the agent's last answer.
     Conversation,
 }
 
 impl Question {
-    /// Nothing yet, from this part of a request.
+    /// Creates an empty request whose messages come from this field.
     pub(super) fn new(part: &'static str, thinking: Option<String>) -> Self {
         Self { part, thinking, ..Self::default() }
     }
 
-    /// Adds a message with a role; `place` is where it stands in the request.
+    /// Adds a message with a role; `place` is its path in the request.
     pub(super) fn add(&mut self, role: &str, content: Content, place: &str) -> Result<(), Refusal> {
         let line = match role {
             "system" | "developer" => {
@@ -96,7 +96,7 @@ impl Question {
         Ok(())
     }
 
-    /// Adds a wish for the system prompt.
+    /// Adds instructions to the system prompt.
     pub(super) fn instruct(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !text.trim().is_empty() {
@@ -104,10 +104,10 @@ impl Question {
         }
     }
 
-    /// Adds a call of one of the caller's tools, which the agent made before.
+    /// Adds a call of a caller's tool that the agent made earlier.
     pub(super) fn add_call(&mut self, id: &str, name: &str, arguments: &str) {
         self.calls.insert(id.to_owned(), name.to_owned());
-        // What did not keep to JSON is kept as it was written.
+        // Arguments that are not valid JSON are kept as text.
         let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.into());
         let call = ToolCall { id: id.to_owned(), name: name.to_owned(), arguments, ..ToolCall::default() };
         match self.lines.last_mut() {
@@ -118,12 +118,12 @@ impl Question {
         }
     }
 
-    /// Adds what came of a call.
+    /// Adds the result of a call.
     pub(super) fn add_result(&mut self, id: &str, content: Content) {
         self.lines.push(Line::Tool(id.to_owned(), content));
     }
 
-    /// Offers the caller's tools, as far as its `tool_choice` lets them be called.
+    /// Sets the caller's tools, as far as `tool_choice` allows them.
     pub(super) fn offer(&mut self, tools: Vec<ToolSpec>, choice: &Value) -> Result<(), Refusal> {
         let named = choice["function"]["name"].as_str().or(choice["name"].as_str());
         match (choice.as_str(), named) {
@@ -151,7 +151,7 @@ impl Question {
         Ok(())
     }
 
-    /// Asks for an answer in JSON, if `format` wants that; `place` is where it stands in the request.
+    /// Requests JSON output if `format` says so; `place` is its path in the request.
     pub(super) fn shape(&mut self, format: &Value, place: &str) -> Result<(), Refusal> {
         let schema = match format["type"].as_str() {
             Some("json_object") => Value::Null,
@@ -171,13 +171,13 @@ impl Question {
         Ok(())
     }
 
-    /// Whether it tells of answers that the agent gave before.
+    /// True if the request contains earlier answers of the agent.
     pub(super) fn tells_of_answers(&self) -> bool {
         self.lines.iter().any(is_answer)
     }
 
-    /// The question as an agent is asked it: what came after its last answer, and before that, for an agent that does
-    /// not know it, the conversation. `None` when nobody says anything.
+    /// Converts the request to what the agent receives: everything after its last answer, preceded by the conversation
+    /// if the agent does not know it. `None` if there is no message.
     pub(super) fn ask(mut self, known: Known, now: u64) -> Option<Asked> {
         let mut lines = std::mem::take(&mut self.lines);
         lines.truncate(lines.iter().rposition(|line| !is_answer(line))? + 1);
@@ -209,26 +209,26 @@ impl Question {
                 }
                 Some(Line::User(_) | Line::Tool(..)) | None => Vec::new(),
             };
-            // A result is text; its pictures are shown with the message.
+            // A tool result is text; its images are attached to the new message.
             let shown = lines.iter().filter_map(|line| match line {
                 Line::Tool(_, content) => Some(content.pictures.iter().cloned()),
                 Line::User(_) | Line::Assistant(..) => None,
             });
             asked.content.pictures.extend(shown.flatten());
             asked.history = lines.into_iter().map(|line| self.told(line, now)).collect();
-            // Every call has a result in a transcript; those of the last answer come with the message.
+            // Every call in a transcript needs a result; those for the last answer come with the new message.
             let open = open.into_iter().map(Message::ToolResult);
             asked.history.extend(open.map(|message| Told { message, pictures: Vec::new() }));
         }
         Some(asked)
     }
 
-    /// The tool of a call that the request tells of.
+    /// Tool name of a call in the request.
     fn name_of(&self, id: &str) -> &str {
         self.calls.get(id).map_or("the call", String::as_str)
     }
 
-    /// A message of the conversation before.
+    /// Converts a message of the preceding conversation.
     fn told(&self, line: Line, timestamp: u64) -> Told {
         match line {
             Line::User(Content { text, pictures }) => {
@@ -261,7 +261,8 @@ fn is_answer(line: &Line) -> bool {
     matches!(line, Line::Assistant(..))
 }
 
-/// The functions among a request's tools: the newer API names them directly, the older one inside `function`.
+/// Parses the function tools of a request: `/v1/responses` has the fields at the top level, `/v1/chat/completions`
+/// inside `function`.
 pub(super) fn functions(tools: &Value) -> Result<Vec<ToolSpec>, Refusal> {
     if tools.is_null() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What a caller over HTTP is told when it does not get what it asked for, in OpenAI's shape.
+//! Error responses in OpenAI's format.
 
 use std::time::Duration;
 
@@ -15,26 +15,26 @@ use serde_json::{Value, json};
 use super::reply;
 use crate::auth::{Denied, seconds, told};
 
-/// An error, and whether the same request may help if it comes again.
+/// An error response, and whether the request may be retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     status: StatusCode,
     kind: &'static str,
     message: String,
-    /// The part of the request that it is about.
+    /// Request field that caused the error.
     about: Option<String>,
     code: Option<&'static str>,
     again: Again,
 }
 
-/// Whether a request may be sent again. The official clients do so by themselves unless they are told not to.
+/// Retry advice. The official clients retry by themselves unless the response forbids it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
-    /// It would fail again, or do something twice.
+    /// A retry would fail again or repeat a side effect.
     Never,
-    /// Whenever the caller likes.
+    /// At any time.
     Soon,
-    /// After so long.
+    /// After this delay.
     After(Duration),
 }
 
@@ -43,22 +43,22 @@ impl Refusal {
         Self { status, kind, message: message.into(), about: None, code: None, again: Again::Never }
     }
 
-    /// The request is wrong.
+    /// The request is invalid.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// A part of the request is wrong: what it must be comes after its name.
+    /// A field is invalid; `must` states the constraint and follows the field name.
     pub(super) fn part(part: &str, must: &str) -> Self {
         Self { about: Some(part.to_owned()), ..Self::invalid(format!("{part} {must}")) }
     }
 
-    /// Nothing was asked in this part of the request.
+    /// The field contains no user message.
     pub(super) fn nothing_asked(part: &str) -> Self {
         Self { about: Some(part.to_owned()), ..Self::invalid(format!("Missing user message in `{part}`.")) }
     }
 
-    /// There is no such model.
+    /// The model does not exist.
     pub(super) fn no_model(message: impl Into<String>) -> Self {
         let about = Some("model".to_owned());
         Self {
@@ -68,22 +68,21 @@ impl Refusal {
         }
     }
 
-    /// Something went wrong here.
+    /// Internal error.
     pub(super) fn failed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "api_error", message)
     }
 
-    /// The gateway is going away.
+    /// The gateway is shutting down.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message)
     }
 
-    /// What it says.
     pub(super) fn message(&self) -> &str {
         &self.message
     }
 
-    /// The same as a JSON object.
+    /// Returns the JSON body.
     pub(super) fn body(&self) -> Value {
         let mut error = json!({"message": self.message, "type": self.kind});
         if let Some(about) = &self.about {
@@ -125,7 +124,7 @@ impl From<SubmitError> for Refusal {
             SubmitError::Overloaded => {
                 Self { again: Again::Soon, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", why) }
             }
-            // Nothing was taken in, so it can be sent again when the gateway is back.
+            // Nothing was accepted, so the request can be retried when the gateway is back.
             SubmitError::Stopping => Self { again: Again::Soon, ..Self::unavailable(why) },
             SubmitError::Store(_) | SubmitError::Held(_) => Self::failed(why),
         }
@@ -149,7 +148,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A text that may be left out; `part` is its name.
+/// Returns an optional string; `part` is the field name.
 pub(super) fn text<'a>(value: &'a Value, part: &str) -> Result<Option<&'a str>, Refusal> {
     match value.as_str() {
         None if !value.is_null() => Err(Refusal::part(part, "must be a text")),
@@ -157,12 +156,12 @@ pub(super) fn text<'a>(value: &'a Value, part: &str) -> Result<Option<&'a str>, 
     }
 }
 
-/// A text that must be there; `part` is its name.
+/// Returns a required string; `part` is the field name.
 pub(super) fn needed<'a>(value: &'a Value, part: &str) -> Result<&'a str, Refusal> {
     text(value, part)?.ok_or_else(|| Refusal::part(part, "must be a text"))
 }
 
-/// What a caller hears who used the wrong verb.
+/// Builds the response for a wrong HTTP method.
 pub(super) fn wrong_verb(used: &Method, path: &str, right: &'static str) -> Response {
     let why = format!("{path} does not take {used}; use {right}");
     let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", why);

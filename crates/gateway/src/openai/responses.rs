@@ -1,4 +1,4 @@
-//! `/v1/responses`: what is asked, and the answer, whole or event by event.
+//! `/v1/responses`: request parsing, and the response, whole or as events.
 
 use homard_proto::message::{ToolCall, Usage};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use super::{
     talk::{Ending, Whole},
 };
 
-/// Reads the question of a request.
+/// Parses a request.
 pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
     fields::check_responses(body)?;
     if body["background"] == true {
@@ -48,7 +48,7 @@ fn add(question: &mut Question, item: &Value, place: &str) -> Result<(), Refusal
         (Some("function_call_output"), _) => {
             question.add_result(text("call_id")?, Content::read(&item["output"], &format!("{place}.output"))?);
         }
-        // What a model thought is not ours to read, and what is only referred to stands in the session.
+        // Reasoning items are not used, and referenced items are already in the session.
         (Some("reasoning" | "item_reference"), _) => {}
         (Some(other), _) => {
             let must = format!("is an item of type \"{other}\", which is not supported");
@@ -59,21 +59,21 @@ fn add(question: &mut Question, item: &Value, place: &str) -> Result<(), Refusal
     Ok(())
 }
 
-/// An answer on its way.
+/// A response under construction.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// The answer without what comes of it.
+    /// The response object without its results.
     frame: Value,
-    /// The id of the message in it.
+    /// Id of its message item.
     message: String,
-    /// How many events were told.
+    /// Number of events sent.
     count: u64,
-    /// Whether the message was begun.
+    /// True once the message item was opened.
     is_speaking: bool,
 }
 
 impl Form {
-    /// An answer with this id to this request; `nonce` is the same in all ids. `created` is in seconds since the epoch.
+    /// Creates a response to a request; `nonce` is part of all ids. `created` is in seconds since the epoch.
     pub(super) fn new(id: &str, nonce: &str, created: u64, model: &str, body: &Value) -> Self {
         let or = |name: &str, default: Value| if body[name].is_null() { default } else { body[name].clone() };
         let frame = json!({
@@ -86,7 +86,7 @@ impl Form {
         Self { frame, message: format!("msg_{nonce}"), count: 0, is_speaking: false }
     }
 
-    /// The whole answer.
+    /// Builds the complete response.
     pub(super) fn response(&self, whole: &Whole) -> Value {
         let mut output = Vec::new();
         if says_something(whole) {
@@ -117,7 +117,7 @@ impl Form {
         Frame { event: Some(event), data: Value::Object(told).to_string() }
     }
 
-    /// An event about the message's text.
+    /// Builds an event about the message's text.
     fn about_text(&mut self, event: &'static str, name: &str, value: Value) -> Frame {
         let mut data = json!({"item_id": self.message, "output_index": 0, "content_index": 0});
         data[name] = value;
@@ -201,7 +201,7 @@ impl Dialect for Form {
     }
 }
 
-/// Whether an answer has a message: it has, unless calls stand in its place.
+/// True if a response has a message item: always, unless it consists of tool calls only.
 fn says_something(whole: &Whole) -> bool {
     !whole.text.is_empty() || whole.calls.is_empty()
 }

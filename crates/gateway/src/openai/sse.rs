@@ -1,4 +1,4 @@
-//! A run as server-sent events, in the words of one API or another.
+//! Streams a run as server-sent events in the format of either API.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -11,28 +11,28 @@ use serde_json::Value;
 
 use super::talk::{Ending, News, Talk};
 
-/// How often a caller hears that we are here while nothing is said.
+/// Interval of keep-alive comments while there is no output.
 const STILL_HERE: Duration = Duration::from_secs(15);
 
-/// The last line of every stream.
+/// Final line of every stream.
 pub(super) const DONE: &str = "[DONE]";
 
-/// One event.
+/// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// Its name; chat completions have none.
+    /// Event name; chat completions have none.
     pub(super) event: Option<&'static str>,
-    /// One line.
+    /// A single line.
     pub(super) data: String,
 }
 
 impl Frame {
-    /// An event without a name.
+    /// Creates an event without a name.
     pub(super) fn plain(data: &Value) -> Self {
         Self { event: None, data: data.to_string() }
     }
 
-    /// The last one.
+    /// Creates the final event.
     pub(super) fn done() -> Self {
         Self { event: None, data: DONE.to_owned() }
     }
@@ -41,7 +41,7 @@ impl Frame {
 impl From<Frame> for sse::Event {
     fn from(frame: Frame) -> Self {
         let event = Self::default();
-        // The name first, as OpenAI has it.
+        // The name comes first, as in OpenAI's streams.
         let event = match frame.event {
             Some(name) => event.event(name),
             None => event,
@@ -50,17 +50,17 @@ impl From<Frame> for sse::Event {
     }
 }
 
-/// How an API tells a run.
+/// Event format of an API.
 pub(super) trait Dialect: Send + 'static {
-    /// Before anything is said.
+    /// Events before any output.
     fn begin(&mut self) -> Vec<Frame>;
-    /// When more is said.
+    /// Events for new text.
     fn words(&mut self, new: &str) -> Vec<Frame>;
-    /// When it is over.
+    /// Events for the end of the run.
     fn end(&mut self, ending: &Ending) -> Vec<Frame>;
 }
 
-/// Tells a run as it goes. A slow reader finds more words in the next event.
+/// Streams a run. A slow reader gets more text per event.
 pub(super) fn tell(talk: Talk, mut dialect: impl Dialect) -> Response {
     let begun = VecDeque::from(dialect.begin());
     let frames = stream::unfold((talk, dialect, begun), |(mut talk, mut dialect, mut frames)| async move {

@@ -1,4 +1,4 @@
-//! One run on its way to a caller over HTTP: what it says, then how it ended.
+//! The output of one run for an HTTP caller: text, then the result.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::server::Server;
 
-/// A run and the caller that it answers.
+/// A run and the HTTP request that it answers.
 #[derive(Debug)]
 pub(super) struct Talk {
     server: Arc<Server>,
@@ -27,52 +27,51 @@ pub(super) struct Talk {
     stop_reason: StopReason,
     ending: Option<Ending>,
     is_over: bool,
-    /// Stops the run when the caller leaves, if nobody could ever come back to it.
+    /// Aborts the run when the caller disconnects, if no other request could find it.
     leash: Leash,
-    /// The server waits for callers when it stops.
+    /// Lets the server wait for this request at shutdown.
     _open: TaskTrackerToken,
 }
 
-/// What a caller learns next.
+/// The next piece of output.
 #[derive(Debug)]
 pub(super) enum News {
-    /// More of the answer.
+    /// More text.
     Words(String),
-    /// The end. The last news.
+    /// The result; nothing follows.
     Over(Ending),
 }
 
-/// How a run ended: with an answer, or with an error.
+/// Result of a run: a complete answer or an error.
 pub(super) type Ending = Result<Whole, Refusal>;
 
-/// The whole answer.
+/// A complete answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Whole {
-    /// Everything that was said.
+    /// All of its text.
     pub(super) text: String,
-    /// Calls that are the caller's to make.
+    /// Tool calls for the caller to execute.
     pub(super) calls: Vec<ToolCall>,
-    /// What it cost.
     pub(super) usage: Usage,
-    /// Whether the model ran into its output limit.
+    /// True if the model reached its output limit.
     pub(super) is_cut: bool,
 }
 
-/// What becomes of a run when its caller leaves.
+/// What happens to a run when its caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// It goes on: its session has a name, under which the answer can be found.
+    /// It continues: its session has a name by which the answer can be found.
     GoesOn,
-    /// It is stopped: nobody else knows of it.
+    /// It is aborted: no other request knows it.
     Stops,
 }
 
 impl Talk {
-    /// Hands a message in. A caller may leave before it was accepted, too.
+    /// Submits a message. Cancel safe: the caller may disconnect before it is accepted.
     pub(super) async fn begin(server: &Arc<Server>, inbound: Inbound, leaving: Leaving) -> Result<Self, Refusal> {
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         let mut leash = Leash((leaving == Leaving::Stops).then(|| (server.clone(), key, run.clone())));
-        // Of a message that was not taken in there is no run to stop.
+        // A message that was not accepted has no run to abort.
         let accepted = server.hub.submit(inbound).await.inspect_err(|_| leash.let_go())?;
         let follower = match accepted.disposition {
             Disposition::New(tape) | Disposition::InFlight(tape) => Follower::new(tape),
@@ -90,7 +89,7 @@ impl Talk {
         })
     }
 
-    /// The next news; `None` after the end. Cancel safe.
+    /// Returns the next piece of output; `None` after the end. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<News> {
         while !self.is_over {
             if let Some(ending) = self.ending.take() {
@@ -99,7 +98,7 @@ impl Talk {
             }
             let heard = tokio::select! {
                 biased;
-                // The run's end is on its tape before this, if it came to one.
+                // First, because the run's end, if any, is on the tape by now.
                 heard = self.follower.next() => heard,
                 () = self.server.stop.cancelled() => {
                     self.ending = Some(Err(self.cut_off()));
@@ -118,7 +117,7 @@ impl Talk {
         None
     }
 
-    /// Waits for the end.
+    /// Waits for the result.
     pub(super) async fn end(mut self) -> Ending {
         loop {
             match self.next().await {
@@ -137,7 +136,7 @@ impl Talk {
         if let RunEvent::Ended(end) = event {
             self.leash.let_go();
             let ending = ending(end, self.words.whole(), self.stop_reason);
-            // Words that the model did not say come all at once.
+            // Text that was not streamed is sent at once.
             if let Ok(whole) = &ending
                 && self.words.whole().is_empty()
             {
@@ -148,7 +147,7 @@ impl Talk {
         new
     }
 
-    /// The gateway stops before the run has ended. The message was accepted, so it must not come a second time.
+    /// Error if the gateway stops before the run has ended. The message was accepted, so a retry must not repeat it.
     fn cut_off(&self) -> Refusal {
         Refusal::unavailable(match self.leash.0 {
             None => "the gateway is stopping; the run goes on when it is back",
@@ -156,7 +155,7 @@ impl Talk {
         })
     }
 
-    /// The story stopped without an end.
+    /// Error if the tape stopped without an end.
     fn broken(&self) -> Refusal {
         match self.follower.tape().state() {
             State::Broken(_) if self.server.hub.is_draining() && self.leash.0.is_some() => self.cut_off(),
@@ -169,7 +168,7 @@ impl Talk {
     }
 }
 
-/// What a run came to: what the model said, or what was said for it if it said nothing.
+/// Converts the end of a run: the streamed text or, if there is none, the replies.
 fn ending(end: &End, said: &str, stop_reason: StopReason) -> Ending {
     let status = match &end.outcome {
         Outcome::Done => {
@@ -192,7 +191,7 @@ fn ending(end: &End, said: &str, stop_reason: StopReason) -> Ending {
     Err(Refusal::new(status, "api_error", end.outcome.error().unwrap_or_default()))
 }
 
-/// Stops a run when it is dropped, unless that was let go.
+/// Aborts a run when dropped, unless released.
 #[derive(Debug)]
 struct Leash(Option<(Arc<Server>, SessionKey, RunId)>);
 
@@ -209,7 +208,7 @@ impl Drop for Leash {
         let stopping = async move {
             hub.abort(&key, Some(run), AbortReason::User).await;
         };
-        // Nobody waits for it but the server, when that stops.
+        // Detached; only the server's shutdown waits for it.
         drop(task::spawn("caller left", server.connections.track_future(stopping)));
     }
 }

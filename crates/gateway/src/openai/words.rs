@@ -1,23 +1,23 @@
-//! What a run says, as text that only grows: what a stream has sent cannot be taken back.
+//! The text of a run as an append-only stream: what was sent cannot be retracted.
 
 use homard_agent::RunEvent;
 
-/// What stands between two messages of one run.
+/// Separator between two messages of a run.
 const BREAK: &str = "\n\n";
 
-/// What was said in a run so far, and what was told of it. Each word is looked at once.
+/// Text of a run so far, and the part that was sent. Each delta is processed once.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    /// Which message is being said.
+    /// Index of the current message.
     message: Option<u32>,
     said: Text,
     told: Text,
-    /// How much of a message that is said again is the same as before; `None` when it is not.
+    /// Length of the common prefix while a retried message repeats what was sent; `None` when it no longer does.
     again: Option<usize>,
 }
 
 impl Words {
-    /// Takes in an event; returns what is new.
+    /// Processes an event; returns the new text.
     pub(super) fn hear(&mut self, event: &RunEvent) -> String {
         let from = self.told.all.len();
         match event {
@@ -66,7 +66,7 @@ impl Words {
         self.told.all[from..].to_owned()
     }
 
-    /// All that was said and holds.
+    /// Returns the text that is valid so far.
     pub(super) fn whole(&self) -> &str {
         &self.said.all
     }
@@ -87,7 +87,7 @@ impl Words {
             self.again = None;
             told.add(new);
         } else {
-            // It is another answer, and the old one stands.
+            // The retried message differs, so it is appended as a separate one and the sent text stays.
             let another = format!("{}{delta}", &told.all[begin..begin + same]);
             self.again = None;
             told.start();
@@ -96,25 +96,25 @@ impl Words {
     }
 }
 
-/// The messages of a run as one text. Blanks at their ends are left out.
+/// The messages of a run as one text, each trimmed.
 #[derive(Debug, Default)]
 struct Text {
     all: String,
-    /// Where the words of the message that is being said begin, if it has some, and how long the text was before.
+    /// Start of the current message, if it has text, and length of the text before it.
     begin: Option<usize>,
     before: usize,
-    /// Blanks that wait until they turn out to be in the middle.
+    /// Whitespace that is held back until more text follows.
     blanks: String,
 }
 
 impl Text {
-    /// Another message is said from here on.
+    /// Starts a new message.
     fn start(&mut self) {
         self.begin = None;
         self.blanks.clear();
     }
 
-    /// What is being said was not said.
+    /// Discards the current message.
     fn take_back(&mut self) {
         if self.begin.is_some() {
             self.all.truncate(self.before);
@@ -142,7 +142,7 @@ impl Text {
     }
 }
 
-/// Several texts as one.
+/// Joins several texts.
 pub(super) fn join<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     texts.map(str::trim).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(BREAK)
 }
@@ -166,7 +166,7 @@ mod tests {
 
     const REWOUND: RunEvent = RunEvent::Rewound { message: 0 };
 
-    /// What is told after each event, and what holds in the end.
+    /// Returns what is sent after each event, and the final text.
     fn told(events: &[RunEvent]) -> (Vec<String>, String) {
         let mut words = Words::default();
         let told = events.iter().map(|event| words.hear(event)).collect();

@@ -1,4 +1,4 @@
-//! What a request wants done, read from its body or from what a mapping made of it. Pure.
+//! The action that a webhook request asks for, parsed from its body or from the output of a mapping. Pure.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use serde_json::{Map, Value};
 
 use super::{once::Key, refusal::Refusal};
 
-/// How long the name of a webhook may be, in characters.
+/// Maximum length of a webhook's name in characters.
 const NAME: usize = 80;
-/// The longest that a run may ask for, in seconds: a year.
+/// Maximum timeout of a run in seconds: one year.
 const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 
-/// What is wanted.
+/// Requested action.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Errand {
-    /// The main session is told something.
+    /// Sends a text to the main session.
     Wake(Nudge),
-    /// An agent does something.
+    /// Starts an agent run.
     Agent(Box<Job>),
 }
 
-/// Something for the main session.
+/// A text for the main session.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Nudge {
-    /// Of which kind of request it is; keys are told apart by it.
+    /// Kind of request; idempotency keys are scoped by it.
     pub(super) family: String,
     pub(super) text: String,
     pub(super) wake: Wake,
@@ -32,46 +32,46 @@ pub(super) struct Nudge {
     pub(super) key: Option<Key>,
 }
 
-/// Something for an agent.
+/// A run for an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Job {
-    /// Of which kind of request it is; keys are told apart by it.
+    /// Kind of request; idempotency keys are scoped by it.
     pub(super) family: String,
     pub(super) message: String,
-    /// What people call the webhook.
+    /// Display name of the webhook.
     pub(super) name: String,
-    /// When the main session hears how it went.
+    /// When the main session is informed of the result.
     pub(super) wake: Wake,
     pub(super) agent: Option<String>,
     pub(super) session: Option<(Sender, String)>,
-    /// Where the answer goes; none if it stays here.
+    /// Where the reply is delivered; `None` if it is not.
     pub(super) target: Option<Target>,
     pub(super) model: Option<String>,
     pub(super) thinking: Option<&'static str>,
     pub(super) timeout: Option<Duration>,
-    /// Whether the message is taken for the owner's own words.
+    /// True if the message is trusted like the owner's own text.
     pub(super) is_trusted: bool,
     pub(super) key: Option<Key>,
 }
 
-/// Where an answer goes. What is missing is that of the main session's last conversation.
+/// Delivery target. Missing parts are taken from the main session's last conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) channel: Option<String>,
     pub(super) to: Option<String>,
 }
 
-/// Who says it.
+/// Origin of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     /// The request.
     Request,
-    /// The owner, in a mapping or a transform.
+    /// The owner, through a mapping or a transform.
     Owner,
 }
 
 impl Errand {
-    /// Reads `{text, mode}`.
+    /// Parses `{text, mode}`.
     pub(super) fn wake(fields: &Map<String, Value>, sender: Sender) -> Result<Self, Refusal> {
         let fields = Fields(fields);
         let mode = match sender {
@@ -87,7 +87,7 @@ impl Errand {
         }))
     }
 
-    /// Reads `{message, name, wakeMode, …}`.
+    /// Parses `{message, name, wakeMode, …}`.
     pub(super) fn agent(fields: &Map<String, Value>, sender: Sender) -> Result<Self, Refusal> {
         let fields = Fields(fields);
         let thinking = fields.text("thinking")?;
@@ -114,14 +114,14 @@ impl Errand {
             model: fields.text("model")?,
             thinking: thinking.map(known).transpose()?,
             timeout: fields.seconds("timeoutSeconds")?,
-            // Nobody vouches for their own words.
+            // A request cannot declare its own content trusted.
             is_trusted: sender == Sender::Owner && fields.flag("allowUnsafeExternalContent")?.unwrap_or(false),
             key: fields.key(sender)?,
         })))
     }
 }
 
-/// Members of an object, each of its kind.
+/// Typed access to the members of an object.
 struct Fields<'a>(&'a Map<String, Value>);
 
 impl Fields<'_> {
@@ -129,7 +129,7 @@ impl Fields<'_> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// A text, or none if it is blank.
+    /// Returns a string, or `None` if it is blank.
     fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
         match self.get(name) {
             None => Ok(None),
@@ -155,7 +155,7 @@ impl Fields<'_> {
         }
     }
 
-    /// A time; zero is the agent's own limit.
+    /// Parses a duration; zero means the agent's own limit.
     fn seconds(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         let Some(value) = self.get(name) else { return Ok(None) };
         match value.as_f64().filter(|seconds| seconds.is_finite() && *seconds >= 0.0) {

@@ -1,4 +1,4 @@
-//! What is done at a path that only its owner knows: which requests are meant, and what is made of them. Pure.
+//! Mappings: which requests to custom paths they match, and the action they produce. Pure.
 
 use homard_agent::schedule::job::Wake;
 use serde_json::{Map, Value};
@@ -9,59 +9,59 @@ use super::{
     template::{Scene, Template},
 };
 
-/// Parts of a session's key that say what kind of session it is.
+/// Session key parts that denote a kind of session.
 const KINDS: [&str; 7] = ["agent", "group", "channel", "direct", "dm", "thread", "topic"];
 
-/// What is done with some requests.
+/// A mapping from webhook requests to an action.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mapping {
-    /// What it is called.
+    /// Identifier.
     pub id: Option<String>,
-    /// The path that is meant, beneath that of all webhooks; any if it is not said.
+    /// Path below that of all webhooks; any path if not set.
     pub path: Option<String>,
-    /// What the member `source` of the body must be; anything if it is not said.
+    /// Required value of the member `source` in the body; any value if not set.
     pub source: Option<String>,
-    /// What is done.
+    /// Action to perform.
     pub action: Action,
-    /// When the main session hears of it.
+    /// When the main session is informed.
     pub wake: Wake,
-    /// What people call it.
+    /// Display name.
     pub name: Option<Template>,
-    /// Who does it.
+    /// Agent that performs the action.
     pub agent: Option<String>,
-    /// In which session. What fills it is one part of the key, whatever it says.
+    /// Session key. Each inserted value becomes a single part of the key.
     pub session_key: Option<Template>,
-    /// What the agent is asked.
+    /// Message for the agent.
     pub message: Option<Template>,
-    /// What the main session is told.
+    /// Text for the main session.
     pub text: Option<Template>,
-    /// Whether the answer is sent to a chat.
+    /// Deliver the reply to a chat.
     pub deliver: Option<bool>,
-    /// Whether the message is taken for the owner's own words.
+    /// Trust the message like the owner's own text.
     pub allow_unsafe_external_content: bool,
-    /// The chat platform.
+    /// Channel of the delivery.
     pub channel: Option<String>,
-    /// The person or group there.
+    /// Recipient of the delivery.
     pub to: Option<Template>,
-    /// Who answers, as `provider/model`.
+    /// Model as `provider/model`.
     pub model: Option<Template>,
-    /// How hard the model thinks.
+    /// Thinking level.
     pub thinking: Option<Template>,
-    /// How long it may take, in seconds.
+    /// Timeout in seconds.
     pub timeout_seconds: Option<u64>,
-    /// What the event is called by whoever tells of it: an event is dealt with once.
+    /// Id of the event in its source system; an event is processed once.
     pub idempotency_key: Option<Template>,
-    /// What changes all that.
+    /// Module that modifies the result.
     pub transform: Option<Transform>,
 }
 
-/// What a mapping does.
+/// Action of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Action {
-    /// An agent is asked.
+    /// Starts an agent run.
     #[default]
     Agent,
-    /// The main session is told something.
+    /// Sends a text to the main session.
     Wake,
 }
 
@@ -74,17 +74,17 @@ impl Action {
     }
 }
 
-/// A function of a module that changes what is made of requests.
+/// A JavaScript function that modifies the result of a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transform {
-    /// The module's file, beneath the folder of transforms.
+    /// File of the module, below the directory of transforms.
     pub module: String,
-    /// The function's name; `default` or `transform` if it is not said.
+    /// Name of the exported function; `default` or `transform` if not set.
     pub export: Option<String>,
 }
 
 impl Mapping {
-    /// What is done with mail that Gmail tells of.
+    /// Returns the preset for Gmail notifications.
     pub fn gmail() -> Self {
         let template = |text| Some(Template::parse(text));
         Self {
@@ -101,17 +101,17 @@ impl Mapping {
         }
     }
 
-    /// Whether it is meant for a path.
+    /// True if it matches a path.
     pub(super) fn is_at(&self, place: &str) -> bool {
         self.path.as_deref().is_none_or(|path| path.trim().trim_matches('/') == place)
     }
 
-    /// Whether it is meant for a body.
+    /// True if it matches a body.
     pub(super) fn is_from(&self, payload: &Value) -> bool {
         self.source.as_deref().is_none_or(|source| payload["source"].as_str() == Some(source))
     }
 
-    /// What is made of a request: an object as `/agent` and `/wake` take it.
+    /// Fills the templates: returns an object in the format of `/agent` and `/wake`.
     pub(super) fn fill(&self, scene: Scene<'_>) -> Map<String, Value> {
         let filled = |template: &Option<Template>| template.as_ref().map(|template| template.fill(scene));
         let key = self.session_key.as_ref().map(|template| template.fill_with(scene, |value| one_part(&value)));
@@ -137,9 +137,9 @@ impl Mapping {
         wanted
     }
 
-    /// What that asks for.
+    /// Parses the filled object to an action.
     pub(super) fn errand(&self, wanted: &Map<String, Value>) -> Result<Errand, Refusal> {
-        // A transform may call it kind, as OpenClaw's do.
+        // Transforms may call it `kind`, as OpenClaw's do.
         let action = wanted.get("kind").or_else(|| wanted.get("action")).and_then(Value::as_str);
         let mut errand = match action {
             Some("wake") => Errand::wake(wanted, Sender::Owner)?,
@@ -156,7 +156,8 @@ impl Mapping {
     }
 }
 
-/// A value as one part of a session's key, which cannot become another session's: a key has parts and knows no capitals.
+/// Escapes a value to one part of a session key, injectively, so that it cannot address another session: keys are
+/// divided by colons and case-insensitive.
 fn one_part(value: &str) -> String {
     let is_kind = KINDS.contains(&value);
     let mut part = String::with_capacity(value.len());

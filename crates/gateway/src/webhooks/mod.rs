@@ -1,10 +1,10 @@
-//! Webhooks in: other programs wake an agent or give it something to do.
+//! Inbound webhooks: other programs wake an agent or start a run.
 //!
-//! A request shows the hooks' own token, which is looked at before anything of its body (`request`). `/wake` and `/agent`
-//! say themselves what is wanted; for any other path a [`Mapping`] says it (`mapping`, `template`). Either way it becomes
-//! an [`errand`], which is a note for the main session (`wake`) or a run of its own (`run`), of which that session hears
-//! (`pending`). What comes again is known by its key (`once`), also after a restart: the run is named after it, and a
-//! run's name is claimed on disk.
+//! A request carries the webhooks' own token, which is checked before its body is read (`request`). `/wake` and
+//! `/agent` describe the action themselves; for any other path a [`Mapping`] does (`mapping`, `template`). Either way
+//! the result is an [`errand`]: a text for the main session (`wake`) or a run of its own (`run`), whose result that
+//! session is informed of (`pending`). Repeated requests are recognised by their idempotency key (`once`), also after a
+//! restart: the run id is derived from the key, and run ids are claimed on disk.
 
 mod errand;
 mod mapping;
@@ -51,51 +51,51 @@ pub use mapping::{Action, Mapping, Transform};
 pub(crate) use run::take_up;
 pub use template::Template;
 
-/// How long a transform may take.
+/// Timeout of a transform.
 const TRANSFORM: Duration = Duration::from_secs(10);
 
-/// How webhooks are answered. There are none without a token.
+/// Settings of webhooks. They require a token.
 #[derive(Clone)]
 pub struct Webhooks {
     token: Secret,
     path: String,
-    /// How large a request may be, in bytes.
+    /// Maximum body size in bytes.
     pub max_body: usize,
-    /// The session of runs that name none; without one, each has its own.
+    /// Session for runs that name none; if not set, each run has its own.
     pub default_session_key: Option<String>,
-    /// Whether a request may name its session.
+    /// Allow requests to name their session.
     pub allow_request_session_key: bool,
-    /// How keys of sessions that are named must begin; without a list, as they like.
+    /// Allowed prefixes of named session keys; any if not set.
     pub allowed_session_key_prefixes: Option<Vec<String>>,
-    /// The agents that may be named besides the default one; without a list, or with `*` in it, all.
+    /// Agents that may be named besides the default one; all if not set or if it contains `*`.
     pub allowed_agent_ids: Option<Vec<String>>,
-    /// What is done at other paths; the first that fits counts.
+    /// Mappings for other paths; the first match applies.
     pub mappings: Vec<Mapping>,
-    /// What runs the modules of mappings.
+    /// Executes the modules of mappings.
     pub transformer: Option<Arc<dyn Transformer>>,
 }
 
-/// Runs the modules that mappings name.
+/// Executes the transform modules that mappings name.
 #[async_trait]
 pub trait Transformer: Send + Sync {
-    /// What a module makes of a request, which is `{payload, headers, url, path}`: an object whose members count instead of
-    /// the mapping's, or `null` if nothing shall be done. It is dropped when it takes too long.
+    /// Calls a module with a request, which is `{payload, headers, url, path}`. Returns an object whose members
+    /// override the mapping's, or `null` to do nothing. The future is dropped when it takes too long.
     async fn transform(&self, transform: &Transform, request: Value) -> Result<Value, String>;
 }
 
-/// Why webhooks cannot be answered.
+/// Why webhooks cannot be enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
-    /// Anybody could send something.
+    /// The token is missing.
     #[error("hooks.token is missing; webhooks are answered only with a token of their own")]
     NoToken,
-    /// Everything else would be hidden.
+    /// The path would hide the gateway's other routes.
     #[error("hooks.path must be a path of its own, such as /hooks, and not {0:?}")]
     Path(String),
 }
 
 impl Webhooks {
-    /// Webhooks beneath a path, for those who know the token.
+    /// Creates settings for webhooks below a path, with a token.
     pub fn new(token: &str, path: &str) -> Result<Self, WebhookError> {
         let token = Secret::new(Some(token.trim().to_owned()), None);
         if token.is_empty() {
@@ -103,7 +103,7 @@ impl Webhooks {
         }
         let own = path.trim().trim_matches('/');
         let is_plain = own.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~".contains(c));
-        // What the gateway answers itself cannot be a webhook.
+        // Routes of the gateway itself cannot be used.
         let is_taken = matches!(
             own.split('/').next(),
             Some("health" | "healthz" | "ready" | "readyz" | "v1" | "tools" | "channels" | "metrics")
@@ -131,13 +131,13 @@ impl fmt::Debug for Webhooks {
     }
 }
 
-/// Webhooks at work.
+/// Running webhooks.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     settings: Webhooks,
-    /// Apart from the gateway's own: whoever guesses here must not lock the owner out there.
+    /// Separate from the gateway's own limiter, so that guesses here cannot lock the owner out there.
     bouncer: Bouncer,
-    /// Held while something of webhooks is changed in the record of a main session.
+    /// Held while webhook data in a main session's record is changed.
     notes: Mutex<()>,
 }
 
@@ -146,20 +146,20 @@ impl Hooks {
         Self { bouncer: Bouncer::new(settings.token.clone()).noting(audit), settings, notes: Mutex::default() }
     }
 
-    /// What follows the path of all webhooks, if a path begins with that.
+    /// Returns the part of a path below that of all webhooks, if it is one.
     pub(crate) fn place(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix(&self.settings.path)?;
         (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_matches('/').to_owned())
     }
 
-    /// Whether something may be done at a place.
+    /// True if there is an action or a mapping for this path.
     fn knows(&self, place: &str) -> bool {
         matches!(place, "wake" | "agent")
             || (!place.is_empty() && self.settings.mappings.iter().any(|mapping| mapping.is_at(place)))
     }
 }
 
-/// Answers a request to a place beneath the path of all webhooks.
+/// Handles a request to a path below that of all webhooks.
 pub(crate) async fn answer(
     (server, hooks): (Arc<Server>, Arc<Hooks>),
     visitor: &Visitor,
@@ -175,7 +175,7 @@ pub(crate) async fn answer(
         Err(refusal) => return refusal.into_response(),
     };
     let waiting = server.connections.token();
-    // A sender that goes away must not leave it half done.
+    // In a task of its own, so that a disconnecting sender does not interrupt it.
     let doing = task::spawn("webhook", async move {
         let done = hooks.obey(&server, said).await;
         drop(waiting);
@@ -190,7 +190,7 @@ pub(crate) async fn answer(
 }
 
 impl Hooks {
-    /// Lets in who knows the token and asks for something that is there. From here on the lobby's rules do not bind them.
+    /// Checks the token and the path, and marks the connection as authenticated.
     fn admit(&self, visitor: &Visitor, parts: &Parts, place: &str) -> Result<(), Refusal> {
         if request::query(&parts.uri).contains_key("token") {
             return Err(Refusal::invalid(
@@ -209,7 +209,7 @@ impl Hooks {
         if self.knows(place) { Ok(()) } else { Err(Refusal::not_found()) }
     }
 
-    /// Does what a request asks for.
+    /// Performs the requested action.
     async fn obey(self: &Arc<Self>, server: &Arc<Server>, said: Said) -> Result<Response, Refusal> {
         let now = homard_agent::ambient::iso(server.hub.ambient().now_ms());
         let errand = match said.place.as_str() {
@@ -234,7 +234,7 @@ impl Hooks {
         }
     }
 
-    /// What the first mapping that fits makes of a request; `None` if its transform wants nothing done.
+    /// Applies the first matching mapping; `None` if its transform returned `null`.
     async fn mapped(&self, said: &Said, now: &str) -> Result<Option<Errand>, Refusal> {
         let fits = |mapping: &&Mapping| mapping.is_at(&said.place) && mapping.is_from(&said.payload);
         let mapping = self.settings.mappings.iter().find(fits).ok_or_else(Refusal::not_found)?;
@@ -252,7 +252,7 @@ impl Hooks {
     }
 
     async fn transformed(&self, transform: &Transform, request: Value) -> Result<Value, Refusal> {
-        // Not without it: it may be there to keep something out.
+        // The transform may be a filter, so the request must not pass without it.
         let Some(transformer) = &self.settings.transformer else {
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this mapping has a transform, which needs Node"));
         };
@@ -271,7 +271,7 @@ fn failed(transform: &Transform, why: &str) -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the transform {} {why}", transform.module))
 }
 
-/// An answer in JSON.
+/// Builds a JSON response.
 fn reply(status: StatusCode, body: &Value) -> Response {
     let headers = [
         (CONTENT_TYPE, "application/json; charset=utf-8"),

@@ -1,4 +1,4 @@
-//! The key by which a request that comes again is known, whatever else in it is written in another way. Pure.
+//! Idempotency keys of webhook requests. Pure.
 
 use homard_proto::RunId;
 use serde_json::Value;
@@ -6,35 +6,35 @@ use sha2::{Digest, Sha256};
 
 use super::{refusal::Refusal, request::Said};
 
-/// The headers that may hold a key.
+/// Headers that may contain a key.
 const HEADERS: [&str; 2] = ["idempotency-key", "x-openclaw-idempotency-key"];
-/// How long a key may be, in bytes.
+/// Maximum length of a key in bytes.
 const LONGEST: usize = 255;
-/// How the names of all runs of webhooks begin.
+/// Prefix of the run ids of webhooks.
 pub(super) const PREFIX: &str = "hook-";
 
-/// A key and where it is from.
+/// A key and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Key {
-    /// The sender chose it for this very request.
+    /// Chosen by the sender for this very request.
     Sender(String),
-    /// A mapping found it in the body: what the event is called by those who know of it. They may tell of the same event
-    /// in other words, as with a later time or another count of attempts.
+    /// Extracted from the body by a mapping: the event's id in its source system. The same event may be reported in
+    /// different words, such as with a later time or another retry count.
     Event(String),
 }
 
-/// A request that is done once.
+/// Identity of a request that is processed once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Once {
-    /// What stands for it.
+    /// Digest of family and key.
     pub(super) id: String,
-    /// A digest of what the sender asked for with it; none where it may be told in other words.
+    /// Digest of the body, to detect conflicting requests; `None` where the same event may differ.
     pub(super) asked: Option<String>,
 }
 
 impl Once {
-    /// What a request of a family is known by, if it has a key. One of its body counts more than one of its headers,
-    /// which anybody on the way can change.
+    /// Returns the identity of a request, if it has a key. A key in the body takes precedence over one in a header,
+    /// which intermediaries can change.
     pub(super) fn of((family, key): (&str, Option<&Key>), said: &Said) -> Result<Option<Self>, Refusal> {
         let header = HEADERS.iter().find_map(|name| said.headers.get(*name)).map(|key| Key::Sender(key.clone()));
         let Some(key) = key.cloned().or(header) else { return Ok(None) };
@@ -52,24 +52,24 @@ impl Once {
         Ok(Some(Self { id: digest(&[family, text]), asked }))
     }
 
-    /// The name of its run.
+    /// Returns its run id.
     pub(super) fn run(&self) -> Result<RunId, Refusal> {
         RunId::parse(&format!("{PREFIX}{}", self.id)).map_err(|error| Refusal::invalid(error.to_string()))
     }
 }
 
-/// A digest of texts: 128 bits of it, in hex.
+/// Digest of a list of texts: 128 bits in hex.
 fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
-        // Their lengths, so that no two lists of texts look the same.
+        // The lengths are included, so that different lists cannot collide.
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
     hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A value as text, which is the same in whichever order its members come.
+/// Serialises a value independent of the order of its members.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

@@ -1,7 +1,7 @@
-//! Runs of which the main session is yet to hear. They stand in its record, so that a restart knows them, too.
+//! Runs whose result the main session has not been informed of. They are stored in its record and survive a restart.
 //!
-//! A run is noted before it is asked for and forgotten once it was told, so whatever happens in between it is told at
-//! least once; and twice only if the process dies between the telling and the forgetting.
+//! A run is recorded before it is submitted and removed after the report, so it is reported at least once, and twice
+//! only if the process dies between report and removal.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use serde_json::{Map, Value};
 use super::{Hooks, refusal::Refusal, run};
 use crate::server::Server;
 
-/// The member of a main session's record that holds them.
+/// Member of a main session's record that contains them.
 const RUNS: &str = "webhookRuns";
-/// So many are noted at most; one more is told only if the process lives that long.
+/// Maximum number recorded; further runs are reported only if the process lives long enough.
 const MOST: usize = 200;
 
-/// What has to be known of a webhook when its run is over.
+/// What the report of a finished run needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mark {
-    /// What people call it.
+    /// Display name of the webhook.
     pub(super) name: String,
-    /// When the main session hears of it.
+    /// When the main session is informed.
     #[serde(default)]
     pub(super) wake_mode: Wake,
 }
 
-/// Notes a run for a main session.
+/// Records a run for a main session.
 pub(super) async fn note(
     (server, hooks): (&Arc<Server>, &Hooks),
     main: &SessionKey,
@@ -47,7 +47,7 @@ pub(super) async fn note(
     .await
 }
 
-/// Forgets a run.
+/// Removes a run.
 pub(super) async fn forget((server, hooks): (&Arc<Server>, &Hooks), main: &SessionKey, run: &RunId) {
     let forgotten = change((server, hooks), main, |runs| runs.shift_remove(run.as_str()).is_some()).await;
     if let Err(why) = forgotten {
@@ -55,7 +55,7 @@ pub(super) async fn forget((server, hooks): (&Arc<Server>, &Hooks), main: &Sessi
     }
 }
 
-/// Changes what is noted, if there is something to change.
+/// Changes the recorded runs; writes only if something changed.
 async fn change(
     (server, hooks): (&Arc<Server>, &Hooks),
     main: &SessionKey,
@@ -73,7 +73,7 @@ async fn change(
     Ok(())
 }
 
-/// All that are noted, with the main sessions that are yet to hear of them.
+/// Returns all recorded runs with their main sessions.
 pub(super) async fn all(server: &Server) -> Vec<(SessionKey, RunId, Mark)> {
     let sessions = match server.hub.unsorted_sessions().await {
         Ok(sessions) => sessions,

@@ -1,4 +1,4 @@
-//! What a sender is told whose request leads to nothing.
+//! Error responses of webhooks.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use serde_json::json;
 use super::reply;
 use crate::auth::Denied;
 
-/// After so long a sender may try again what failed for lack of room.
+/// Retry delay for errors caused by overload.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Why a request leads to nothing.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     status: StatusCode,
@@ -28,7 +28,7 @@ pub(super) struct Refusal {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
-    /// A line of text, for whoever was not let in.
+    /// A line of text, for unauthenticated senders.
     Text(&'static str),
     /// `{"ok": false, "error": …}`.
     Error(String),
@@ -39,22 +39,22 @@ impl Refusal {
         Self { status, said: Said::Error(why.into()), again: None }
     }
 
-    /// The request is wrong.
+    /// The request is invalid.
     pub(super) fn invalid(why: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, why)
     }
 
-    /// It cannot be done now; the same request may come again.
+    /// Temporary failure; the same request may be retried.
     pub(super) fn unavailable(why: impl Into<String>) -> Self {
         Self { again: Some(AGAIN), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, why) }
     }
 
-    /// Nothing is there.
+    /// The path does not exist.
     pub(super) fn not_found() -> Self {
         Self { status: StatusCode::NOT_FOUND, said: Said::Text("Not Found"), again: None }
     }
 
-    /// Only `POST` leads anywhere.
+    /// Only `POST` is allowed.
     pub(super) fn wrong_verb() -> Self {
         Self { status: StatusCode::METHOD_NOT_ALLOWED, said: Said::Text("Method Not Allowed"), again: None }
     }
@@ -82,7 +82,7 @@ impl From<SubmitError> for Refusal {
             SubmitError::Blocked => Self::new(StatusCode::FORBIDDEN, why),
             SubmitError::Held(_) => Self::new(StatusCode::CONFLICT, why),
             SubmitError::Overloaded => Self { again: Some(AGAIN), ..Self::new(StatusCode::TOO_MANY_REQUESTS, why) },
-            // Nothing was taken in, so the same request may come again.
+            // Nothing was accepted, so the same request may be retried.
             SubmitError::Stopping | SubmitError::Store(_) => Self::unavailable(why),
         }
     }

@@ -1,4 +1,4 @@
-//! A request as it came: the token that it shows, its body, and what templates may know of it.
+//! A webhook request: token, body, and the values available to templates.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,45 +20,45 @@ use tokio::time::timeout;
 
 use super::{refusal::Refusal, template::Scene};
 
-/// The header that may hold the token instead of `Authorization`.
+/// Header that may contain the token instead of `Authorization`.
 const TOKEN: &str = "x-openclaw-token";
-/// How long a body may take to come.
+/// Time a body has to arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a body that nobody wants may take to come.
+/// Time to read and discard a rejected body.
 const GRACE: Duration = Duration::from_secs(1);
-/// How much of a body that nobody wants is read.
+/// Maximum number of bytes of a rejected body that are read.
 const SPARE: usize = 8 * 1024 * 1024;
 
-/// What a request said.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Said {
-    /// What follows the path of all webhooks.
+    /// Path below that of all webhooks.
     pub(super) place: String,
     pub(super) payload: Value,
-    /// By their names in lower case, without those that hold secrets.
+    /// Headers by lower-case name, without those that contain secrets.
     pub(super) headers: BTreeMap<String, String>,
     query: BTreeMap<String, String>,
     url: String,
 }
 
 impl Said {
-    /// The body, if it is an object.
+    /// Returns the body if it is an object.
     pub(super) fn object(&self) -> Result<&Map<String, Value>, Refusal> {
         self.payload.as_object().ok_or_else(|| Refusal::invalid("the body must be a JSON object"))
     }
 
-    /// What templates know of it.
+    /// Returns the values available to templates.
     pub(super) fn scene<'a>(&'a self, now: &'a str) -> Scene<'a> {
         Scene { payload: &self.payload, headers: &self.headers, query: &self.query, path: &self.place, now }
     }
 
-    /// What a transform is told.
+    /// Returns the input of a transform.
     pub(super) fn told(&self) -> Value {
         json!({"payload": self.payload, "headers": self.headers, "url": self.url, "path": self.place})
     }
 }
 
-/// The secret that a request shows.
+/// Returns the token of a request.
 pub(super) fn shown(headers: &HeaderMap) -> Auth {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
@@ -67,7 +67,7 @@ pub(super) fn shown(headers: &HeaderMap) -> Auth {
     Auth { token, ..Auth::default() }
 }
 
-/// Reads the body of a request to a place, of at most so many bytes. Its sender was let in.
+/// Reads the body of an authenticated request, up to `limit` bytes.
 pub(super) async fn read(parts: &Parts, body: Body, (place, limit): (String, usize)) -> Result<Said, Refusal> {
     let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large");
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -91,12 +91,12 @@ pub(super) async fn read(parts: &Parts, body: Body, (place, limit): (String, usi
     })
 }
 
-/// Lets a body that nobody wants pass by: a connection that is closed with unread bytes takes the answer with it.
+/// Reads and discards a rejected body: closing a connection with unread bytes would discard the response.
 pub(super) async fn forget(body: Body) {
     timeout(GRACE, take(body, 0)).await.ok();
 }
 
-/// A body of at most so many bytes. Of a larger one a part of the rest is read, and forgotten.
+/// Reads a body of at most `limit` bytes. Part of the rest of a larger one is read and discarded.
 async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
     let (mut bytes, mut count) = (Vec::new(), 0);
     let mut chunks = body.into_data_stream();
@@ -113,7 +113,7 @@ async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
     Ok((count <= limit).then_some(bytes))
 }
 
-/// The headers that templates and transforms may see. One that comes more than once is joined, in its order.
+/// Returns the headers that templates and transforms may use. Repeated headers are joined in order.
 fn headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in headers {
@@ -127,7 +127,7 @@ fn headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     known
 }
 
-/// What an address says after `?`; of a name that comes more than once, the first.
+/// Parses the query string; the first value of a repeated name counts.
 pub(super) fn query(uri: &Uri) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -137,7 +137,7 @@ pub(super) fn query(uri: &Uri) -> BTreeMap<String, String> {
     found
 }
 
-/// A part of a query without its escapes; what is no escape stays as it is.
+/// Decodes percent escapes in a query; invalid escapes are kept.
 fn unescaped(text: &str) -> String {
     let hex = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! A run for a webhook: whose it is, what the agent reads, and what the main session hears of it.
+//! Runs started by webhooks: session, prompt, and the report to the main session.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use super::{
 };
 use crate::server::Server;
 
-/// Who sends what webhooks send: not the owner, so that the agent has the tools of a stranger.
+/// Sender of webhook messages: a non-owner, so that the agent has restricted tools.
 const WEBHOOK: &str = "webhook";
-/// How runs of webhooks are asked for.
+/// Method name recorded for webhook runs.
 const METHOD: &str = "hooks.agent";
-/// How much of an answer the main session reads, in characters.
+/// Maximum length, in characters, of an answer in the report.
 const SUMMARY: usize = 1_500;
 
-/// Starts a run; the same request finds the one that it started before.
+/// Starts a run, or finds the one that the same request started.
 pub(super) async fn start(
     (server, hooks): (&Arc<Server>, &Arc<Hooks>),
     job: Job,
@@ -47,7 +47,7 @@ pub(super) async fn start(
     let model = job.model.as_deref().zip(profile).map(|(name, profile)| model(profile, name)).transpose()?;
     let route = route(server, &key, job.target.as_ref()).await?;
     let mark = Mark { name: job.name.clone(), wake_mode: job.wake.clone() };
-    // What was said in the main session is known there.
+    // A run in the main session itself needs no report.
     let main = key.agent().filter(|_| !key.is_main()).map(AgentId::main_session);
     let known = hub.session_of_run(&run).await.map_err(|error| Refusal::unavailable(error.to_string()))?;
     if known.is_none() {
@@ -66,24 +66,25 @@ pub(super) async fn start(
     match (submitted.as_ref().map(|accepted| &accepted.disposition), main) {
         (_, None) => {}
         (Ok(Disposition::New(tape)), Some(main)) => follow((server, hooks), Follower::new(tape.clone()), (main, mark)),
-        // Whoever started it follows it.
+        // The request that started the run follows it.
         (Ok(Disposition::InFlight(_)) | Err(SubmitError::Held(_)), Some(_)) => {}
         (Ok(Disposition::Finished(_)), Some(_)) if known.is_some() => {}
         (Ok(Disposition::Finished(_)), Some(main)) => pending::forget((server, hooks), &main, &run).await,
-        // Nothing was taken in.
+        // Nothing was accepted.
         (Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::SessionChanged), Some(main)) => {
             pending::forget((server, hooks), &main, &run).await;
         }
-        // The run is another's, or nobody knows whether it is on disk: the next start finds out.
+        // The run belongs to another request, or it is unknown whether it was stored: the next start finds out.
         (Err(SubmitError::Conflict(_) | SubmitError::Store(_) | SubmitError::Stopping), Some(_)) => {}
     }
     Ok(submitted?.run)
 }
 
-/// What the hub is asked for.
+/// Builds the submission to the hub.
 fn inbound(server: &Server, (run, key): (&RunId, SessionKey), job: &Job, route: Route) -> Inbound {
     let ambient = server.hub.ambient();
-    // Nobody was spoken to there, and the run is well although nobody hears of it: the main session does.
+    // There is no conversation to reply to, and a failed delivery does not fail the run, because the main session gets
+    // the report.
     let post = server.hub.post_back(&key, &route).map(|mut post| {
         post.is_origin = false;
         post.is_best_effort = true;
@@ -100,7 +101,7 @@ fn inbound(server: &Server, (run, key): (&RunId, SessionKey), job: &Job, route: 
     }
 }
 
-/// The agent that is named, if it may be.
+/// Resolves a named agent, if it is allowed.
 pub(super) fn named(server: &Server, settings: &Webhooks, name: Option<&str>) -> Result<Option<AgentId>, Refusal> {
     let Some(name) = name else { return Ok(None) };
     let (agents, id) = (server.hub.agents(), AgentId::normalize(name));
@@ -121,7 +122,7 @@ fn may_work(agents: &Agents, settings: &Webhooks, id: &AgentId) -> Result<(), Re
     }
 }
 
-/// In which session a run works.
+/// Determines the session of a run.
 fn session(
     agents: &Agents,
     settings: &Webhooks,
@@ -160,7 +161,7 @@ fn session(
     }
 }
 
-/// The changes of a session's record that choose a model, if it may be chosen.
+/// Returns the record changes that select a model, if it is allowed.
 fn model(profile: &Profile, name: &str) -> Result<Extra, Refusal> {
     let (provider, model) = match name.split_once('/') {
         Some((provider, model)) => (provider.trim(), model.trim()),
@@ -175,7 +176,7 @@ fn model(profile: &Profile, name: &str) -> Result<Extra, Refusal> {
     Ok(Extra::from_iter([("providerOverride".to_owned(), provider.into()), ("modelOverride".to_owned(), model.into())]))
 }
 
-/// Where the answer goes: where it is said, or where the main session last talked to somebody.
+/// Determines where the reply is delivered: to the given target, or where the main session last had a conversation.
 async fn route(server: &Server, key: &SessionKey, target: Option<&Target>) -> Result<Route, Refusal> {
     let Some(Target { channel, to }) = target else { return Ok(Route::default()) };
     let mut route = Route::new(channel.as_deref(), to.as_deref(), None, None);
@@ -191,12 +192,12 @@ async fn route(server: &Server, key: &SessionKey, target: Option<&Target>) -> Re
     Ok(if route.is_whole() { route } else { Route::default() })
 }
 
-/// A session's record.
+/// Reads a session's record.
 pub(super) async fn record(server: &Server, key: &SessionKey) -> Result<Option<Arc<Record>>, Refusal> {
     server.hub.session(key).await.map_err(|error| Refusal::unavailable(error.to_string()))
 }
 
-/// What the agent reads.
+/// Builds the prompt.
 fn prompt(job: &Job, nonce: &str) -> String {
     let Job { name, message, .. } = job;
     if job.is_trusted {
@@ -211,7 +212,8 @@ fn prompt(job: &Job, nonce: &str) -> String {
     )
 }
 
-/// Takes up what main sessions are yet to hear of. To be called before anybody is answered, who could start more.
+/// Resumes reports that are still due after a restart. Must be called before requests are served, which could start
+/// more.
 pub(crate) async fn take_up(server: &Arc<Server>, hooks: &Arc<Hooks>) {
     for (main, run, mark) in pending::all(server).await {
         match server.hub.follow(&run) {
@@ -226,17 +228,17 @@ pub(crate) async fn take_up(server: &Arc<Server>, hooks: &Arc<Hooks>) {
     }
 }
 
-/// Tells of a run that is over, or was never begun.
+/// Reports a run that has ended or was never started.
 async fn tell_past((server, hooks): (&Arc<Server>, &Hooks), main: &SessionKey, run: &RunId, mark: &Mark) {
     match (server.hub.reported(run).await, server.hub.session_of_run(run).await) {
         (Ok(Some(report)), _) => tell((server, hooks), (main, run), mark, &said(&report)).await,
         (Ok(None), Ok(None)) => pending::forget((server, hooks), main, run).await,
-        // It is held, or nobody knows; the next start looks again.
+        // The run is held or its state is unknown; the next start checks again.
         (Ok(None), Ok(Some(_)) | Err(_)) | (Err(_), _) => {}
     }
 }
 
-/// Tells the main session how a run went, once it is over. The server waits for it when it stops, but not for the run.
+/// Reports a run to the main session when it ends. Shutdown waits for the report, but not for the run.
 fn follow((server, hooks): (&Arc<Server>, &Arc<Hooks>), follower: Follower, (main, mark): (SessionKey, Mark)) {
     let (run, key) = (follower.tape().run().clone(), follower.tape().key().clone());
     let (house, hooks, stop) = (server.clone(), hooks.clone(), server.stop.clone());
@@ -248,7 +250,7 @@ fn follow((server, hooks): (&Arc<Server>, &Arc<Hooks>), follower: Follower, (mai
         };
         let said = match state {
             State::Ended(end) => said(&Reported::of(&run, &key, &end)),
-            // What is cut short by the end of the process goes on at the next start, which takes it up.
+            // A run interrupted by shutdown continues at the next start, which also resumes the report.
             State::Broken(why) if !house.hub.is_draining() => Err(why),
             State::Broken(_) | State::Refused | State::Queued | State::Running => return,
         };
@@ -257,7 +259,7 @@ fn follow((server, hooks): (&Arc<Server>, &Arc<Hooks>), follower: Follower, (mai
     drop(task::spawn("webhook's run", server.connections.track_future(telling)));
 }
 
-/// Tells the main session how a run went. What cannot be told stays noted for the next start.
+/// Sends the report to the main session. If that fails, it stays recorded for the next start.
 async fn tell(
     (server, hooks): (&Arc<Server>, &Hooks),
     (main, run): (&SessionKey, &RunId),
@@ -270,7 +272,7 @@ async fn tell(
     }
 }
 
-/// What was said last, or what went wrong.
+/// Returns the final reply or the error.
 fn said(report: &Reported) -> Result<String, String> {
     match report.outcome().error() {
         None => Ok(report.last_words().unwrap_or_default().to_owned()),
@@ -278,7 +280,7 @@ fn said(report: &Reported) -> Result<String, String> {
     }
 }
 
-/// What the main session hears of a run.
+/// Formats the report.
 fn summary(name: &str, said: &Result<String, String>) -> String {
     let line = |text: &str| Some(external::line(text, SUMMARY)).filter(|line| !line.is_empty());
     match said {

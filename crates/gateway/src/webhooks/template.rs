@@ -1,44 +1,43 @@
-//! Texts with gaps, such as `New mail from {{messages[0].from}}`, and what is put into them. Pure.
+//! Templates such as `New mail from {{messages[0].from}}`. Pure.
 //!
-//! A template is the owner's, what fills it is a stranger's: a value is put in once and never read as a template.
+//! Templates are the owner's, the values are untrusted: a value is inserted once and never interpreted as a template.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// How long a filled text may be, in bytes: as long as the largest usual request. One value may fill many gaps.
+/// Maximum size of a filled text in bytes: that of the largest usual request. One value may fill many placeholders.
 pub(super) const LONGEST: usize = 262_144;
-/// What stands where a text that became too long was cut.
+/// Marks truncated text.
 const CUT: &str = "\n…(cut)";
 
-/// A text with gaps.
+/// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Template(Vec<Part>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Words(String),
-    /// The names on the way to a value.
+    /// Path to a value.
     Gap(Vec<String>),
 }
 
-/// What gaps are filled from.
+/// Values for placeholders.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scene<'a> {
-    /// The body of the request.
     pub(super) payload: &'a Value,
-    /// Its headers by their names in lower case, without those that hold secrets.
+    /// Headers by lower-case name, without those that contain secrets.
     pub(super) headers: &'a BTreeMap<String, String>,
-    /// What its address says after `?`.
+    /// Query parameters.
     pub(super) query: &'a BTreeMap<String, String>,
-    /// What follows the path of all webhooks.
+    /// Path below that of all webhooks.
     pub(super) path: &'a str,
-    /// When it came, in ISO 8601.
+    /// Time of the request in ISO 8601.
     pub(super) now: &'a str,
 }
 
 impl Template {
-    /// Reads a text. What is no gap, such as a `{{` that nothing closes, is taken as it is written.
+    /// Parses a text. Anything that is not a placeholder, such as an unclosed `{{`, is literal text.
     pub fn parse(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -53,12 +52,12 @@ impl Template {
         Self(parts)
     }
 
-    /// The text with its gaps filled.
+    /// Returns the text with its placeholders filled.
     pub(super) fn fill(&self, scene: Scene<'_>) -> String {
         self.fill_with(scene, |value| value)
     }
 
-    /// The same, with something done to each value first.
+    /// Like [`fill`](Self::fill), applying `change` to each value.
     pub(super) fn fill_with(&self, scene: Scene<'_>, change: impl Fn(String) -> String) -> String {
         let mut text = String::new();
         for part in &self.0 {
@@ -76,14 +75,14 @@ impl Template {
     }
 }
 
-/// The names in `a.b[0].c`. A place in a list is a name, too.
+/// Parses the path `a.b[0].c` to names and indices.
 fn steps(gap: &str) -> Vec<String> {
     let names = gap.split(['.', '[', ']']).map(|name| name.trim().trim_matches(['"', '\'']));
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 impl Scene<'_> {
-    /// What a gap is filled with; nothing if there is no such value.
+    /// Returns the value of a placeholder; empty if it does not exist.
     fn find(&self, steps: &[String]) -> String {
         let names: Vec<&str> = steps.iter().map(String::as_str).collect();
         match &names[..] {

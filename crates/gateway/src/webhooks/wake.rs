@@ -1,4 +1,4 @@
-//! Telling a main session something, once.
+//! Sends texts to a main session, each at most once per idempotency key.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::{Hooks, errand::Nudge, once::Once, refusal::Refusal, run};
 use crate::server::Server;
 
-/// The member of a session's record that holds what webhooks told it.
+/// Member of a session's record that contains the processed requests.
 const TOLD: &str = "webhookEvents";
-/// So many of the last are remembered.
+/// Number of processed requests that are remembered.
 const REMEMBERED: usize = 200;
 
-/// Tells it; returns when the session hears of it. What was told before is not told again.
+/// Sends a text; returns when the session reads it. A request that was processed before is ignored.
 pub(super) async fn tell(
     server: &Arc<Server>,
     hooks: &Hooks,
@@ -40,7 +40,7 @@ pub(super) async fn tell(
             false => Ok(mode),
         };
     }
-    // First the event: after a crash in between it is told twice, and not never.
+    // The event first: after a crash in between it is delivered twice rather than never.
     schedule.wake(Some(agent), (&nudge.text, Authority::Full), &nudge.wake).await?;
     told.push(once.clone());
     told.drain(..told.len().saturating_sub(REMEMBERED));
@@ -49,25 +49,25 @@ pub(super) async fn tell(
     Ok(mode)
 }
 
-/// What a session was told.
+/// Returns the processed requests of a session.
 async fn told(server: &Server, key: &SessionKey) -> Result<Vec<Once>, Refusal> {
     let record = run::record(server, key).await?;
     let told = record.as_ref().and_then(|record| record.extra.get(TOLD)?.as_array());
     Ok(told.into_iter().flatten().filter_map(known).collect())
 }
 
-/// A request as the record of a session holds it.
+/// Serialises a processed request for the record.
 fn remembered(once: &Once) -> Value {
     json!({"id": once.id, "asked": once.asked})
 }
 
-/// The same, read back. Versions before 0.2 kept the id alone.
+/// Deserialises a processed request. Versions before 0.2 stored the id alone.
 fn known(value: &Value) -> Option<Once> {
     let id = value.as_str().or_else(|| value["id"].as_str())?.to_owned();
     Some(Once { id, asked: value["asked"].as_str().map(str::to_owned) })
 }
 
-/// Tells a main session how something went.
+/// Reports a result to a main session.
 pub(super) async fn report(server: &Server, main: &SessionKey, text: &str, wake: &Wake) -> Result<(), ChangeError> {
     match &server.schedule {
         Ok(schedule) => schedule.wake(main.agent().cloned(), (text, Authority::Full), wake).await,

@@ -1,9 +1,9 @@
-//! What other programs write around a user's words in a transcript: where they came from and when, for a model to read.
-//! People wrote the words alone, and are shown them alone.
+//! Removes the envelope that other programs put around a user's text in a transcript: origin and time, meant for the
+//! model. Clients show the text alone.
 
 use std::borrow::Cow;
 
-/// Channels as an envelope names them.
+/// Channel names as used in envelopes.
 const CHANNELS: [&str; 13] = [
     "WebChat",
     "WhatsApp",
@@ -20,7 +20,7 @@ const CHANNELS: [&str; 13] = [
     "BlueBubbles",
 ];
 
-/// The words alone.
+/// Returns the text without envelope and message ids.
 pub(super) fn open(text: &str) -> Cow<'_, str> {
     let words = unwrapped(text).unwrap_or(text);
     if !words.contains("[message_id:") {
@@ -30,7 +30,7 @@ pub(super) fn open(text: &str) -> Cow<'_, str> {
     kept.join("\n").trim_end_matches('\n').to_owned().into()
 }
 
-/// What is behind an envelope's first line, such as `[Telegram Ann id:7 2026-02-09 10:00]`.
+/// Returns the text after an envelope header such as `[Telegram Ann id:7 2026-02-09 10:00]`.
 fn unwrapped(text: &str) -> Option<&str> {
     let (header, words) = text.strip_prefix('[')?.split_once(']')?;
     let names_channel = |channel: &&str| header.strip_prefix(*channel).is_some_and(|rest| rest.starts_with(' '));
@@ -38,13 +38,13 @@ fn unwrapped(text: &str) -> Option<&str> {
     is_envelope.then(|| words.trim_start())
 }
 
-/// Whether a line is the number of a message and nothing else.
+/// True if a line consists of a message id only.
 fn is_mark(line: &str) -> bool {
     let inside = line.trim().strip_prefix("[message_id:").and_then(|rest| rest.strip_suffix(']'));
     inside.is_some_and(|id| !id.trim().is_empty() && !id.contains(']'))
 }
 
-/// Whether a text holds a date with a time, such as `2026-02-09 10:00` or `2026-02-09T10:00Z`.
+/// True if a text contains a date with a time, such as `2026-02-09 10:00` or `2026-02-09T10:00Z`.
 fn has_time(text: &str) -> bool {
     let is_time = |at: usize, moment: &[u8]| {
         let form = b"dddd-dd-ddTdd:dd".iter().zip(moment).all(|(form, byte)| match form {

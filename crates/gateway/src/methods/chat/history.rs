@@ -1,4 +1,4 @@
-//! `chat.history`: what was said, as people are shown it.
+//! `chat.history`: the messages of a session, as shown to people.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ use crate::{
     router::{Answer, Call},
 };
 
-/// How many messages are told when the caller does not say.
+/// Default number of messages.
 const MESSAGES: usize = 200;
-/// How many bytes of messages are told at most.
+/// Maximum total size of messages in bytes.
 const BYTES: usize = 6 * 1024 * 1024;
-/// How many bytes one message may take before it is shortened.
+/// Size in bytes above which a message is shortened.
 const MESSAGE: usize = 128 * 1024;
-/// How many characters are told of each text in a message that takes more.
+/// Maximum length, in characters, of each text in a shortened message.
 const TEXT: usize = 12_000;
 
-/// What stands where something is missing.
+/// Marks truncated text.
 const MARK: &str = "…(truncated)…";
 
-/// What was said in a session, newest last.
+/// Returns the messages of a session, newest last.
 pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
     let HistoryParams { session_key, agent_id, session_id, limit, offset, max_chars, max_bytes, cursor, input_run_ids } =
         call.params()?;
     let key = keyed(&call.server, HistoryParams::METHOD, &session_key, agent_id.as_deref())?;
-    // Nobody was given a place to go on from; whoever has one from elsewhere begins anew.
+    // The gateway issues no cursors; a client that sends one from elsewhere starts over.
     if cursor.is_some() {
         return Ok(json!({"kind": "reset"}).into());
     }
@@ -47,7 +47,7 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
             format!("invalid chat.history params: sessionId: {session_key} has another session id than {expected}");
         return Err(ErrorShape::invalid(why).with_details(json!({"reason": "session-changed"})));
     }
-    // A message's place in the transcript does not change, whoever reads what of it.
+    // Sequence numbers are assigned before filtering, so that they do not depend on the reader.
     let leaf = messages.last().map(|(id, _)| id.clone());
     let messages: Vec<_> = places(&messages).filter(|(_, message)| is_read(message)).collect();
     let total = messages.len();
@@ -87,7 +87,7 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// The session as lists show it, and what is at work in it.
+/// Builds the session's list row with its active runs.
 fn row(call: &Call, key: &SessionKey, record: &Record) -> Value {
     let mut row = session_row(key, record, Generation::Four);
     let work = call.server.hub.work();
@@ -97,19 +97,19 @@ fn row(call: &Call, key: &SessionKey, record: &Record) -> Value {
     row
 }
 
-/// Where a message stands.
+/// Position of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
-    /// Its line in the transcript.
+    /// Id of its transcript entry.
     id: EntryId,
-    /// In the conversation, from 1.
+    /// Sequence number in the session, from 1.
     seq: u64,
-    /// In which run it was said, if that is known.
+    /// Run that it belongs to, if known.
     run: Option<String>,
 }
 
-/// The messages, each with its place. A run begins with a message that names it, and ends with an answer that is not a
-/// call of tools; what is said in between is its own.
+/// Assigns positions to messages. A run begins with a user message that carries its id and ends with an answer without
+/// tool calls; everything in between belongs to it.
 fn places(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (Place, &Arc<Message>)> {
     let mut run: Option<String> = None;
     let mut is_over = true;
@@ -127,7 +127,7 @@ fn places(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (Place, 
     })
 }
 
-/// The message with its place: by that, newer pages know what they show already.
+/// Adds the position to a message, by which clients of protocol 4 recognise what they already show.
 fn placed(mut message: Value, place: &Place, generation: Generation) -> Value {
     if generation == Generation::Four {
         message["__openclaw"] = json!({"id": place.id, "seq": place.seq});
@@ -138,20 +138,20 @@ fn placed(mut message: Value, place: &Place, generation: Generation) -> Value {
     message
 }
 
-/// A message as people are shown it, and where it stands.
+/// A message as shown to people, with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Shown {
-    /// Its line in the transcript.
+    /// Id of its transcript entry.
     pub(crate) id: EntryId,
-    /// Its place in the conversation, from 1.
+    /// Sequence number in the session, from 1.
     pub(crate) seq: u64,
-    /// In which run it was said, if that is known.
+    /// Run that it belongs to, if known.
     pub(crate) run: Option<String>,
-    /// The message, for clients of protocol 4.
+    /// The message in the form of protocol 4.
     pub(crate) message: Value,
 }
 
-/// The messages from a place in the list on, as far as people read them.
+/// Returns the visible messages from an index on.
 pub(crate) fn show_lines(messages: &[(EntryId, Arc<Message>)], from: usize) -> impl Iterator<Item = Shown> {
     places(messages).skip(from).filter(|(_, message)| is_read(message)).map(|(place, message)| {
         let message = placed(show(message, None), &place, Generation::Four);
@@ -159,7 +159,7 @@ pub(crate) fn show_lines(messages: &[(EntryId, Arc<Message>)], from: usize) -> i
     })
 }
 
-/// As many of the newest messages as fit, and at least one, oldest first.
+/// Returns as many of the newest messages as fit, at least one, oldest first.
 fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
     let mut room = Some(bytes);
     let mut shown = Vec::new();
@@ -174,7 +174,7 @@ fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value
     shown
 }
 
-/// Whether people read anything of a message. A model that only says that it has nothing to say is not shown saying so.
+/// True if a message is shown. An answer that consists only of the silent-reply token is hidden.
 fn is_read(message: &Message) -> bool {
     match message {
         Message::Assistant(said) => {
@@ -185,8 +185,8 @@ fn is_read(message: &Message) -> bool {
     }
 }
 
-/// The words of a message of the model's, as they were when they were said: without tags, directives and tokens, and
-/// with its media named behind them. They stand where its first words stood.
+/// Replaces the text of an answer by its delivered form, without tags, directives and control tokens, and with its
+/// media listed at the end. It is put in place of the first text block.
 fn show_words(blocks: &mut Vec<Value>, said: &Assistant) {
     let mut words = Some(wire::words_of(said)).filter(|words| !words.is_empty());
     blocks.retain_mut(|block| {
@@ -199,8 +199,8 @@ fn show_words(blocks: &mut Vec<Value>, said: &Assistant) {
     });
 }
 
-/// A message as people are shown it: a user's words without their envelope, a model's as they were delivered, no pictures,
-/// and not too much.
+/// Converts a message to its displayed form: user text without envelope, answers as delivered, without images, and
+/// limited in size.
 fn show(message: &Message, most_chars: Option<usize>) -> Value {
     let mut shown = json!(message);
     let is_user = matches!(message, Message::User(_));
@@ -242,7 +242,7 @@ fn show_block(block: &mut Value, is_user: bool) {
     }
 }
 
-/// Shortens what people read of a message.
+/// Truncates the visible text of a message.
 fn cut_words(content: &mut Value, most: usize) {
     let Value::Array(blocks) = content else { return cut(content, most) };
     for block in blocks.iter_mut().filter_map(Value::as_object_mut) {
@@ -254,7 +254,7 @@ fn cut_words(content: &mut Value, most: usize) {
     }
 }
 
-/// Shortens every text in a value.
+/// Truncates every text in a value.
 fn cut(value: &mut Value, most: usize) {
     match value {
         Value::String(text) => {
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(shown(said, None), seen);
         let plain = json!({"role": "user", "timestamp": 1, "content": "[Signal Ann] look"});
         assert_eq!(shown(plain, None)["content"], "look");
-        // What a model says is its own.
+        // A model's text is not treated as an envelope.
         let content = json!([{"type": "text", "text": "[Signal Ann] look"}]);
         assert_eq!(shown(json!({"role": "assistant", "content": content}), None)["content"], content);
     }

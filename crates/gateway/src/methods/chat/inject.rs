@@ -1,4 +1,4 @@
-//! `chat.inject`: puts words into a conversation that no model said.
+//! `chat.inject`: appends a message to a session that no model wrote.
 
 use homard_proto::{
     ErrorShape, Extra,
@@ -14,7 +14,7 @@ use crate::{
     router::{Answer, Call},
 };
 
-/// Appends a note to a session's transcript and tells everybody.
+/// Appends the message to the session's transcript and publishes it.
 pub(crate) async fn inject(mut call: Call) -> Result<Answer, ErrorShape> {
     let InjectParams { session_key, agent_id, message, label } = call.params()?;
     let key = keyed(&call.server, InjectParams::METHOD, &session_key, agent_id.as_deref())?;

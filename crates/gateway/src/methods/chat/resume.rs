@@ -1,4 +1,4 @@
-//! `chat.resume`: a client comes back to runs, is told what it missed and from there on the rest.
+//! `chat.resume`: lets a reconnected client catch up with runs.
 
 use homard_proto::{
     ErrorShape,
@@ -11,7 +11,7 @@ use crate::{
     router::{Answer, Call},
 };
 
-/// Finds the runs; the projector answers.
+/// Finds the runs; the projector sends the response.
 pub(crate) async fn resume(mut call: Call) -> Result<Answer, ErrorShape> {
     let ResumeParams { session_key: asked, run_id, after_seq } = call.params()?;
     let key = session_key(&call.server, ResumeParams::METHOD, &asked)?;

@@ -1,4 +1,4 @@
-//! `chat.send` and `chat.abort`: say something, and stop.
+//! `chat.send` and `chat.abort`: sending a message and aborting runs.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use crate::{
     router::{Answer, Call},
 };
 
-/// How long a run that was stopped may take to end before its caller is answered all the same.
+/// Time to wait for an aborted run to end before the response is sent regardless.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Takes a message in, or does what it says if it is a word that stops.
+/// Submits a message, or aborts runs if it is a stop command.
 pub(crate) async fn send(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: SendParams = call.params()?;
     let view = View::of(&params);
@@ -48,21 +48,22 @@ pub(crate) async fn send(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(Answer::Held(payload, error, hold))
 }
 
-/// What the sender of a message sees of the conversation.
+/// State of the session as seen by the sender of a message.
 struct View {
     session: Option<SessionId>,
     leaf: Leaf,
 }
 
 impl View {
-    /// What a message says of it. Words for the run that is at work are meant whatever was said since.
+    /// Reads the view from the parameters. A steering message applies to the active run regardless of newer entries, so
+    /// it has none.
     fn of(params: &SendParams) -> Option<Self> {
         let leaf = params.expected_leaf_entry_id.clone().filter(|_| params.queue_mode.as_deref() != Some("steer"))?;
         Some(Self { session: params.session_id.clone(), leaf })
     }
 
-    /// Refuses a message that was written below another conversation: one that began anew or went back since. More lines
-    /// below the one that was seen are no harm if it is said in which conversation that was.
+    /// Rejects a message written against another state of the session, after a reset or a rewind. Newer entries below
+    /// the expected one are accepted if the session id is given.
     async fn check(&self, call: &Call, key: &SessionKey) -> Result<(), ErrorShape> {
         let found = call.server.hub.history_lines(key).await.map_err(unavailable)?;
         let (now, lines) = found.map_or((None, Vec::new()), |(record, lines)| (Some(record.session_id), lines));
@@ -81,8 +82,8 @@ impl View {
     }
 }
 
-/// Whether a message stops what is at work. A bare word is one like any other if nothing is, and its own run does not
-/// count: that is the same message once more.
+/// True if a message aborts the active run. A bare stop word counts only while a run is active; a repetition of the
+/// same message does not, since its own run is the active one.
 fn is_stop(call: &Call, inbound: &Inbound) -> bool {
     let hub = &call.server.hub;
     match &inbound.command {
@@ -105,7 +106,7 @@ fn is_stop(call: &Call, inbound: &Inbound) -> bool {
     }
 }
 
-/// A session that takes no messages takes no such word, either.
+/// A session that accepts no messages accepts no stop command either.
 async fn check_policy(call: &Call, key: &SessionKey) -> Result<(), ErrorShape> {
     let record = call.server.hub.session(key).await.map_err(unavailable)?;
     match record.as_ref().and_then(|record| record.send_policy.as_deref()) {
@@ -114,7 +115,7 @@ async fn check_policy(call: &Call, key: &SessionKey) -> Result<(), ErrorShape> {
     }
 }
 
-/// Stops a run of a session, or all of them.
+/// Aborts one run or all runs of a session.
 pub(crate) async fn abort(mut call: Call) -> Result<Answer, ErrorShape> {
     let AbortParams { session_key, agent_id, run_id } = call.params()?;
     let asked = keyed(&call.server, AbortParams::METHOD, &session_key, agent_id.as_deref())?;
@@ -129,10 +130,10 @@ pub(crate) async fn abort(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(ended(&call, &key, stopped).await)
 }
 
-/// Answers that runs were stopped, once everybody was told how they ended.
+/// Responds that runs were aborted, after their final events were published.
 async fn ended(call: &Call, key: &SessionKey, stopped: Vec<RunId>) -> Answer {
     let hub = &call.server.hub;
-    // One that nobody follows any more has ended.
+    // A run that can no longer be followed has ended.
     let ends = stopped.iter().filter_map(|run| hub.follow(run)).map(Follower::end);
     if timeout(GRACE, join_all(ends)).await.is_err() {
         tracing::warn!(%key, "a run that was stopped takes long to end");

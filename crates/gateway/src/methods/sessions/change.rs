@@ -1,6 +1,6 @@
-//! `sessions.create`, `patch`, `reset` and `delete`: how conversations are changed.
+//! `sessions.create`, `patch`, `reset` and `delete`: modifications of sessions.
 //!
-//! Every change is a job of the session's lane, so it never meets a run halfway.
+//! Every change is a job of the session's lane, so it never interleaves with a run.
 
 use homard_agent::{ChangeError, Patch};
 use homard_proto::{
@@ -21,7 +21,7 @@ use crate::{
 };
 use homard_agent::row::session_row;
 
-/// Changes a conversation's settings.
+/// Changes the settings of a session.
 pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
     let PatchParams { key, agent_id, expected_session_id, changes } = call.params()?;
     let server = &call.server;
@@ -37,7 +37,7 @@ pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// Makes a conversation, or finds the one that the same request made.
+/// Creates a session, or finds the one that the same request created.
 pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
     let CreateParams {
         key,
@@ -67,7 +67,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
         ("thinkingLevel", json!(thinking_level)),
         ("parentSessionKey", json!(parent)),
     ] {
-        // What is not named is not cleared either.
+        // Omitted settings are left unchanged.
         if !value.is_null() {
             changes.insert(name.to_owned(), value);
         }
@@ -82,7 +82,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// Gives a conversation a new transcript.
+/// Starts a new transcript for a session.
 pub(crate) async fn reset(mut call: Call) -> Result<Answer, ErrorShape> {
     let ResetParams { key, agent_id, reason } = call.params()?;
     let key = meant::<ResetParams>(&call.server, &key, agent_id.as_deref())?;
@@ -92,7 +92,7 @@ pub(crate) async fn reset(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true, "key": key, "entry": entry}).into())
 }
 
-/// Deletes a conversation; its transcript is put aside.
+/// Deletes a session; its transcript is archived.
 pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
     let DeleteParams { key, agent_id, delete_transcript, expected_session_id, emit_lifecycle_hooks } = call.params()?;
     if emit_lifecycle_hooks == Some(false) {
@@ -113,7 +113,7 @@ pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true, "key": key, "deleted": deleted.is_some(), "archived": archived}).into())
 }
 
-/// The session that a request means; a key without an agent belongs to the one that the request names.
+/// Resolves the session of a request. A key without an agent belongs to the agent that the request names.
 pub(in crate::methods) fn meant<P: Params>(
     server: &Server,
     text: &str,
@@ -132,7 +132,7 @@ pub(in crate::methods) fn meant<P: Params>(
     }
 }
 
-/// Changes as the record keeps them.
+/// Converts requested changes to the form that is stored in the record.
 fn settings(mut changes: Extra) -> Result<Extra, ErrorShape> {
     levels::check(&mut changes)?;
     if let Some(label) = changes.get_mut("label")
@@ -152,7 +152,7 @@ fn settings(mut changes: Extra) -> Result<Extra, ErrorShape> {
     Ok(changes)
 }
 
-/// Who answers in a session.
+/// Model of a session.
 fn model(server: &Server, key: &SessionKey, record: &session::Record) -> Value {
     let agents = server.hub.agents();
     let profile = key.agent().and_then(|agent| agents.get(agent)).or_else(|| agents.get(agents.default_id()));
@@ -165,7 +165,7 @@ fn model(server: &Server, key: &SessionKey, record: &session::Record) -> Value {
     }
 }
 
-/// What a caller is told when a session was not changed.
+/// Converts a failed change to an error response.
 pub(crate) fn refusal(error: &ChangeError) -> ErrorShape {
     let why = error.to_string();
     match error {

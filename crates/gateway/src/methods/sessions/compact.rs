@@ -1,7 +1,7 @@
-//! `sessions.compact`, `sessions.compactions` and `sessions.compactions.undo`: how conversations are made short, how often
-//! they were, and how that is taken back.
+//! `sessions.compact`, `sessions.compactions` and `sessions.compactions.undo`: compacting a session, listing and
+//! undoing compactions.
 //!
-//! Only the first is OpenClaw's, and there it may cut lines off a transcript. Here a transcript keeps every line.
+//! Only the first exists in OpenClaw, where it may truncate the transcript. Here a transcript keeps every entry.
 
 use homard_agent::ChangeError;
 use homard_proto::{
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::change::{meant, refusal};
 use crate::router::{Answer, Call};
 
-/// Makes a conversation short.
+/// Compacts a session.
 pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
     let CompactParams { key, agent_id, focus } = call.params()?;
     let key = meant::<CompactParams>(&call.server, &key, agent_id.as_deref())?;
@@ -21,7 +21,7 @@ pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
     let not = |reason: String| Ok(json!({"ok": true, "key": key, "compacted": false, "reason": reason}).into());
     let report = match call.server.hub.compact(&key, focus).await {
         Ok(report) => report,
-        // Nothing to do is no failure, and clients ask for sessions in which nothing was said yet.
+        // Nothing to compact is not an error: clients also ask for sessions without messages.
         Err(error @ ChangeError::NoSession) => return not(error.to_string()),
         Err(error) => return Err(refusal(&error)),
     };
@@ -34,7 +34,7 @@ pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// How often a conversation was made short, oldest first.
+/// Lists the compactions of a session, oldest first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let CompactionsParams { key, agent_id } = call.params()?;
     let key = meant::<CompactionsParams>(&call.server, &key, agent_id.as_deref())?;
@@ -51,7 +51,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true, "key": key, "compactions": rows}).into())
 }
 
-/// Lets everything count again that a compaction replaced.
+/// Undoes a compaction, so that the entries it replaced are used again.
 pub(crate) async fn undo(mut call: Call) -> Result<Answer, ErrorShape> {
     let UndoCompactionParams { key, agent_id, id } = call.params()?;
     let key = meant::<UndoCompactionParams>(&call.server, &key, agent_id.as_deref())?;

@@ -1,16 +1,16 @@
-//! The settings of a conversation that are words: which words there are, and what else people write for them.
+//! Session settings with a fixed set of values, and their aliases.
 
 use homard_agent::intake;
 use homard_proto::{ErrorShape, Extra};
 use serde_json::Value;
 
-/// A setting that is one of some words.
+/// A setting with a fixed set of values.
 struct Setting {
     name: &'static str,
     words: &'static [&'static str],
-    /// What else is understood, and what it means.
+    /// Accepted aliases and the values they stand for.
     aliases: &'static [(&'static str, &'static str)],
-    /// The word that clears the setting.
+    /// Value that clears the setting.
     clears: Option<&'static str>,
 }
 
@@ -38,7 +38,7 @@ const SETTINGS: [Setting; 4] = [
     },
 ];
 
-/// Puts the settings among some changes into the words that are kept, or says which words there are.
+/// Normalises the settings among some changes, or returns an error that lists the allowed values.
 pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
     for setting in &SETTINGS {
         if let Some(value) = changes.get_mut(setting.name)

@@ -1,4 +1,4 @@
-//! `sessions.resolve`, `sessions.describe` and `sessions.preview`: find a conversation, look into it.
+//! `sessions.resolve`, `sessions.describe` and `sessions.preview`: finding and previewing sessions.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::{
     router::{Answer, Call},
 };
 
-/// How many sessions one preview shows.
+/// Maximum number of sessions per preview.
 const PREVIEWS: usize = 64;
-/// How many messages of each, when the caller does not say.
+/// Default number of messages per session.
 const ITEMS: usize = 12;
-/// How many characters of each, when the caller does not say.
+/// Default number of characters per message.
 const CHARS: usize = 240;
 
-/// The key of the conversation that a caller knows by another name.
+/// Resolves a session by key, id or label.
 pub(crate) async fn resolve(mut call: Call) -> Result<Answer, ErrorShape> {
     let ResolveParams { key, session_id, label, agent_id, spawned_by, include_global, include_unknown } =
         call.params()?;
@@ -36,7 +36,7 @@ pub(crate) async fn resolve(mut call: Call) -> Result<Answer, ErrorShape> {
     let given =
         |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let (key, session_id, label) = (given(&key), given(&session_id), given(&label));
-    // A session that is named by its key or its id is meant, whatever its kind.
+    // A session named by its key or id is returned regardless of its kind.
     let is_named = label.is_none();
     let filter = ListParams {
         label: label.clone(),
@@ -71,7 +71,7 @@ pub(crate) async fn resolve(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(answer.into())
 }
 
-/// The one session that is meant; `none` is said when there is none.
+/// Returns the single matching session; `none` is the error text if there is none.
 fn one(
     rows: &[(SessionKey, Arc<Record>)],
     none: &str,
@@ -88,7 +88,7 @@ fn one(
     }
 }
 
-/// A conversation as lists show it, or `null`.
+/// Returns the list row of a session, or `null`.
 pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
     let DescribeParams { key } = call.params()?;
     let key = session_key(&call.server, DescribeParams::METHOD, &key)?;
@@ -98,7 +98,7 @@ pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"session": row}).into())
 }
 
-/// The last words of some conversations.
+/// Returns the last messages of several sessions.
 pub(crate) async fn preview(mut call: Call) -> Result<Answer, ErrorShape> {
     let PreviewParams { keys, limit, max_chars } = call.params()?;
     let hub = &call.server.hub;
@@ -125,7 +125,7 @@ pub(crate) async fn preview(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ts": hub.ambient().now_ms(), "previews": previews}).into())
 }
 
-/// The last messages with words in them, oldest first, each in one line and cut.
+/// Returns the last messages that contain text, oldest first, each on one line and truncated.
 fn last_words(messages: &[Arc<Message>], limit: usize, chars: usize) -> Vec<Value> {
     let said = messages.iter().rev().filter_map(|message| {
         let (role, text) = match &**message {

@@ -1,4 +1,4 @@
-//! What others add to a gateway: methods, events, and words on how things are.
+//! Extensions of a gateway: registered methods, broadcast events, and warnings.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::support::{PATIENCE, Socket, World, connect};
 
-/// Says what it was asked, and by whom.
+/// A method that returns its parameters and caller.
 fn lookup() -> Method {
     Method::new("config.schema.lookup", Scope::Read, |mut asked: Asked| async move {
         let LookupParams { path } = asked.params()?;
@@ -23,7 +23,7 @@ fn answers(name: &'static str, needs: impl Into<Needs>) -> Method {
     Method::new(name, needs, move |_| async move { Ok(json!(name)) })
 }
 
-/// The names that a new client is told.
+/// Method names in the hello of a new client.
 async fn advertised(world: &World) -> Vec<String> {
     let (mut socket, _) = world.open().await;
     let hello = socket.ask("hello", "connect", connect(4)).await;
@@ -58,7 +58,7 @@ async fn an_added_method_is_advertised_and_answered() {
         new.ask("2", "config.schema.lookup", json!({})).await["error"],
         refused("invalid config.schema.lookup params: must have required property 'path'")
     );
-    // Who may not do all does not even learn what there is not.
+    // A caller without the admin scope does not learn whether a method exists.
     assert_eq!(new.ask("3", "config.get", json!({})).await["error"]["message"], "missing scope: operator.admin");
     let mut owner = world.client(4, json!({})).await;
     assert_eq!(owner.ask("3", "config.get", json!({})).await["error"], refused("unknown method: config.get"));
@@ -86,7 +86,7 @@ async fn an_added_method_needs_its_scope_which_may_differ_by_generation() {
 async fn an_added_method_that_fails_or_breaks_is_an_error_and_the_connection_stays() {
     let fails = Method::new("fails", Scope::Read, |_| async { Err(ErrorShape::unavailable("not now")) });
     let breaks = Method::new("breaks", Scope::Read, |_| async { panic!("a bug") });
-    // This one breaks before there is anything to wait for.
+    // This one panics before it returns a future.
     let bursts = Method::new("bursts", Scope::Read, |asked: Asked| {
         assert_ne!(asked.generation(), Generation::Three, "another bug");
         async { Ok(Value::Null) }
@@ -116,7 +116,7 @@ async fn a_name_that_is_taken_keeps_its_meaning() {
     assert_eq!(socket.ask("2", "mine", json!({})).await["payload"], "mine");
 }
 
-/// A world, and what was taken from its gateway before it began to answer.
+/// Starts a gateway and returns what was taken from it before it served.
 async fn taking<T>(take: impl FnOnce(&Gateway) -> T) -> (World, T) {
     let taken = Rc::new(Cell::new(None));
     let taker = taken.clone();
@@ -127,15 +127,15 @@ async fn taking<T>(take: impl FnOnce(&Gateway) -> T) -> (World, T) {
     (world.await, taken.take().unwrap())
 }
 
-/// A client that is surely among those who are told.
+/// Connects a client and waits until it is registered for events.
 async fn listener(world: &World, protocol: u64, scopes: &[&str]) -> Socket {
     let mut socket = world.client(protocol, json!({"scopes": scopes})).await;
-    // An answer of any kind shows that it has joined.
+    // Any response shows that it is registered.
     socket.ask("joined", "health", json!({})).await;
     socket
 }
 
-/// The names and numbers of the events up to `last`.
+/// Names and sequence numbers of the events up to `last`.
 async fn heard(socket: &mut Socket, last: &str) -> Vec<(String, u64)> {
     let mut heard = Vec::new();
     while heard.last().is_none_or(|(name, _)| name != last) {
@@ -148,7 +148,7 @@ async fn heard(socket: &mut Socket, last: &str) -> Vec<(String, u64)> {
 #[tokio::test]
 async fn news_reach_those_who_know_the_event_and_may_hear_it() {
     let (world, news): (_, News) = taking(Gateway::news).await;
-    // Nobody is there yet.
+    // No client is connected yet.
     news.tell("early", &json!({}), Audience { needs: None, since: Generation::Three });
     let mut old = listener(&world, 3, &["operator.admin"]).await;
     let mut admin = listener(&world, 4, &["operator.admin"]).await;
@@ -178,7 +178,7 @@ async fn whoever_has_news_does_not_keep_a_gateway_from_stopping() {
     let (world, news): (_, News) = taking(Gateway::news).await;
     world.stop.cancel();
     timeout(PATIENCE, world.serving).await.expect("the gateway stops").unwrap();
-    // There is nobody to tell, and that is fine.
+    // No client is connected any more; this must not fail.
     news.tell("late", &json!({}), Audience { needs: None, since: Generation::Three });
 }
 

@@ -1,4 +1,4 @@
-//! Who answers here, as clients of both generations are told.
+//! Agents as listed for clients of both protocol versions.
 
 use homard_agent::{Agents, Profile, Rules, profile::Identity};
 use homard_proto::AgentId;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::{World, says};
 
-/// The main agent, and two others with names.
+/// The main agent and two named ones.
 fn agents(world: &World) -> Agents {
     let main = world.hub.agents().get(&AgentId::main()).unwrap().clone();
     let other = |id: &str| Profile { id: AgentId::normalize(id), ..(*main).clone() };
@@ -26,7 +26,7 @@ async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
         json!({"defaultId": "main", "mainKey": "main", "scope": "per-sender", "agents": [{"id": "main"}]})
     );
 
-    // A change of the setup is seen at once.
+    // A configuration change is visible at once.
     world.hub.set_up(agents(&world), Rules::default());
     let identity = json!({"name": "Clawd", "emoji": "🦞"});
     assert_eq!(

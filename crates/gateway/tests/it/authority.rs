@@ -1,4 +1,4 @@
-//! What the scopes of a connection leave to the runs and commands that it asks for.
+//! Scopes of a connection limit the runs and commands that it starts.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn world(script: Script) -> World {
     World::equipped(Arc::new(MemoryStore::default()), script, rules, &TOOLS, |gateway| gateway).await
 }
 
-/// A connection that may write and nothing else.
+/// A connection with the write scope only.
 async fn writer(world: &World, protocol: u64) -> Socket {
     world.client(protocol, json!({"scopes": ["operator.read", "operator.write"]})).await
 }
@@ -34,7 +34,7 @@ fn message(run: &str, text: &str) -> Value {
     json!({"sessionKey": "main", "message": text, "idempotencyKey": run})
 }
 
-/// The names of the tools that the model was offered, request by request.
+/// Names of the tools offered to the model, per request.
 fn offered(world: &World) -> Vec<Vec<String>> {
     let requests = world.requests.lock().unwrap();
     requests.iter().map(|request| request.tools.iter().map(|tool| tool.name.clone()).collect()).collect()
@@ -130,7 +130,7 @@ async fn m2_a_heartbeat_that_a_writer_woke_has_no_owner_tools() {
     until(&mut admin, is_over).await;
     assert_eq!(admin.ask("2", "wake", wake("the post came")).await["ok"], true);
     until(&mut admin, is_over).await;
-    // What waits for the next heartbeat counts as well, whoever wakes it.
+    // A text queued for the next heartbeat keeps its restricted authority, whichever request triggers the wake-up.
     let later = json!({"mode": "next-heartbeat", "text": "make a job"});
     assert_eq!(writer.ask("3", "wake", later).await["ok"], true);
     assert_eq!(admin.ask("4", "wake", wake("the post came")).await["ok"], true);

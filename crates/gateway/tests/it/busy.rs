@@ -1,4 +1,4 @@
-//! A conversation with an agent that is busy: where messages end up, and that none is lost.
+//! Messages to an agent with an active run: their disposition, and that none is lost.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ fn message(run: &str) -> Value {
     json!({"sessionKey": "main", "message": format!("message {run}"), "idempotencyKey": run})
 }
 
-/// Says "one", and "more" when it may; every later answer waits for that, too, and is "two".
+/// Streams "one", then "more" when permitted; every later answer also waits for a permit and is "two".
 fn pauses(gate: &Arc<Semaphore>) -> Script {
     let gate = gate.clone();
     Arc::new(move |answer| {
@@ -46,13 +46,13 @@ fn mode(mode: Mode) -> Overrides {
     Overrides { mode: Some(mode), debounce: Some(Duration::ZERO), cap: Some(100), drop: None }
 }
 
-/// Begins a run that waits at the gate.
+/// Starts a run that waits at the gate.
 async fn begin(socket: &mut Socket) -> Vec<Value> {
     socket.send("a", "chat.send", message("a")).await;
     until(socket, |frame| frame["event"] == "chat").await
 }
 
-/// What is answered to a message that ended up here.
+/// Expected response to a message with this disposition.
 fn placed(run: &str, disposition: &str, position: Option<u64>) -> Value {
     let mut answer = json!({"runId": run, "status": "started", "disposition": disposition});
     if let Some(position) = position {
@@ -74,7 +74,7 @@ async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
         frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
         gate.add_permits(1);
         frames.extend(until(&mut socket, |frame| is_end(frame, "a")).await);
-        // How the words are dealt out to deltas is a matter of pace.
+        // How text is split into deltas depends on timing.
         let told = frames.iter().filter(|frame| frame["payload"]["state"] != "delta").cloned().collect::<Vec<_>>();
         assert_eq!(
             lines(&told),
@@ -91,7 +91,7 @@ async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
         );
         let waited = socket.ask("w", "agent.wait", json!({"runId": "b"})).await;
         assert_eq!(waited["payload"]["status"], "ok");
-        // That its run has ended was told, too; a conversation hears of it no more.
+        // The end of its run was published, too, but there is no further `chat` event for it.
         socket.send("c", "chat.send", message("c")).await;
         gate.add_permits(1);
         frames.extend(until(&mut socket, |frame| is_end(frame, "c")).await);
@@ -248,7 +248,7 @@ async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
         let messages = history["payload"]["messages"].as_array().unwrap();
         let said: String =
             messages.iter().filter(|said| said["role"] == "user").map(|said| said["content"].to_string()).collect();
-        // Each once, and in the order in which they were sent.
+        // Each exactly once, in the order in which they were sent.
         let places: Vec<_> =
             names.iter().map(|name| said.match_indices(name.as_str()).map(|(at, _)| at).collect::<Vec<_>>()).collect();
         assert!(places.iter().all(|places| places.len() == 1), "{said}");
@@ -263,7 +263,7 @@ async fn a_gateway_that_stops_says_so_to_those_who_wait() {
     let mut frames = begin(&mut socket).await;
     socket.ask("b", "chat.send", message("b")).await;
     socket.send("w", "agent.wait", json!({"runId": "b"})).await;
-    // Questions are heard in order, so this one comes behind the wait.
+    // Requests are read in order, so this one follows the wait.
     socket.ask("h", "health", json!({})).await;
     world.hub.drain(Duration::ZERO).await;
     let mut ended = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! A conversation with an agent that is not busy with anything else: `chat.send`, its events, and how it is stopped.
+//! `chat.send` to an idle agent, its events, and aborts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     support::{Script, Socket, World, done, says, waits},
 };
 
-/// Each time all of the text is told, so these are more than all buffers between us and a client hold.
+/// Every delta repeats the whole text, so these exceed all buffers between gateway and client.
 const ROUNDS: usize = 24;
 const ROUND: usize = 64 << 10;
 
@@ -22,12 +22,12 @@ fn message(run: &str, text: &str) -> Value {
     json!({"sessionKey": "main", "message": text, "idempotencyKey": run})
 }
 
-/// The answer to a message that found nothing to wait for.
+/// Expected response to a message that starts at once.
 fn started(run: &str) -> Value {
     json!({"runId": run, "status": "started", "disposition": "started"})
 }
 
-/// OpenClaw's TUI must have taken in the answer before it hears of the run's end.
+/// OpenClaw's TUI must have processed the response before it receives the run's end.
 #[tokio::test]
 async fn older_clients_and_the_tui_hear_of_their_run_a_moment_after_the_answer() {
     let tui = json!({"id": "openclaw-tui", "mode": "ui", "version": "1", "platform": "linux"});
@@ -60,7 +60,7 @@ async fn a_message_below_a_conversation_that_is_gone_is_refused() {
     until(&mut socket, |frame| is_end(frame, "k1")).await;
     let (first, leaf, said) = seen(&mut socket).await;
     assert_eq!(leaf, said[1]["__openclaw"]["id"]);
-    // More may have been said below what the sender saw.
+    // Newer entries may exist below the one that the sender saw.
     for (run, leaf) in [("k2", &leaf), ("k3", &leaf), ("k4", &Value::Null)] {
         let sent = socket.ask(run, "chat.send", below(run, &first, leaf)).await;
         assert_eq!(sent["payload"], started(run));
@@ -177,7 +177,7 @@ async fn what_was_said_before_a_tool_was_called_stays() {
             [("delta", "Let me look."), ("delta", "Let me look.\n\nDone."), ("final", "Let me look.\n\nDone."),]
         );
         lawful(&frames);
-        // Whoever starts a run hears of its tools, as with `agent`.
+        // The client that starts a run receives its tool events, as with `agent`.
         let tools = frames.iter().filter(|frame| frame["payload"]["stream"] == "tool").count();
         assert_eq!(tools, if protocol == 4 { 3 } else { 0 });
     }

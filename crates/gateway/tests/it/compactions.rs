@@ -1,11 +1,11 @@
-//! How conversations are made short, and whole again.
+//! Compaction of sessions, and undoing it.
 
 use homard_proto::message::{Block, Content, Message};
 use serde_json::{Value, json};
 
 use crate::support::{Socket, World, says};
 
-/// Says four things that are long together, and hears four answers.
+/// Sends four messages that are long together and waits for the answers.
 async fn talk(socket: &mut Socket) {
     for turn in 0..4 {
         let (run, text) = (format!("k{turn}"), format!("turn {turn}: {}", "word ".repeat(12_000)));
@@ -21,7 +21,7 @@ async fn asked(socket: &mut Socket, method: &str, params: Value) -> Value {
     answer["payload"].take()
 }
 
-/// Which of the four things the model was shown when it was asked last.
+/// Which of the four messages the last model request contained.
 fn shown(world: &World) -> Vec<usize> {
     let requests = world.requests.lock().unwrap();
     let messages = &requests.last().unwrap().messages;

@@ -1,4 +1,4 @@
-//! Scheduled work as clients see it, in both generations.
+//! Scheduled jobs as clients of both protocol versions see them.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ async fn refused(socket: &mut Socket, method: &str, params: Value) -> String {
     answer["error"]["message"].as_str().unwrap().to_owned()
 }
 
-/// The next event of this name that is so.
+/// Returns the next matching event of this name.
 async fn event(socket: &mut Socket, name: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
     loop {
         let mut frame = socket.next().await;
@@ -33,7 +33,7 @@ async fn add(socket: &mut Socket, job: Value) -> Value {
     answer["payload"].clone()
 }
 
-/// A number that is there, taken out so that the rest can be compared.
+/// Takes a number out of a value, so that the rest can be compared.
 fn take_number(value: &mut Value) -> u64 {
     value.take().as_u64().unwrap()
 }

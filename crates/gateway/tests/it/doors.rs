@@ -1,4 +1,4 @@
-//! Before and beside the WebSocket: addresses, headers, probes, ticks and stopping.
+//! HTTP beside the WebSocket: addresses, headers, probes, ticks and shutdown.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use crate::{
     support::{Before, Bent, Socket, World, connect, says, settings},
 };
 
-/// Sends a plain request and returns the status and the body.
+/// Sends a plain HTTP request and returns status and body.
 pub(crate) async fn http(address: SocketAddr, head: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
@@ -48,12 +48,12 @@ async fn probes_are_answered_without_a_secret() {
     assert_eq!(ask("GET /assets/x.js").await.0, 404);
 }
 
-/// The answer of `/readyz`: its status, and what is failing.
+/// Status of `/readyz` and the failing components.
 async fn readiness(world: &World) -> (u16, Value) {
     let (status, body) = http(world.address, "GET /readyz HTTP/1.1\r\nHost: localhost").await;
     let mut body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(body["ready"], status == 200, "{body}");
-    // Nobody in particular asks, so no names are told.
+    // The probe is unauthenticated, so it reports no names.
     assert_eq!(body.as_object().unwrap().keys().collect::<Vec<_>>(), ["ready", "failing", "uptimeMs"]);
     (status, body["failing"].take())
 }
@@ -70,7 +70,7 @@ async fn l11_r77_a_gateway_is_ready_as_long_as_its_parts_work() {
     assert_eq!(readiness(&world).await, (503, json!(["config", "model", "channel"])));
     down.lock().unwrap().clear();
     assert_eq!(readiness(&world).await, (200, json!([])));
-    // Nothing new is accepted while runs end.
+    // Nothing new is accepted while runs are drained.
     world.hub.drain(Duration::ZERO).await;
     assert_eq!(readiness(&world).await, (503, json!(["stopping"])));
     assert_eq!(http(world.address, "GET /healthz HTTP/1.1\r\nHost: localhost").await.0, 200);
@@ -78,7 +78,7 @@ async fn l11_r77_a_gateway_is_ready_as_long_as_its_parts_work() {
 
 #[tokio::test]
 async fn l11_r77_a_gateway_whose_journal_does_not_store_is_not_ready() {
-    // It stores nothing for one session, and stays at its last batch as long as the gate is shut.
+    // Commits fail for one session, and block at the last batch while the gate is closed.
     let full: Before = |batch| match batch
         .iter()
         .any(|rec| matches!(rec, Rec::Accept(accept) if accept.key.as_str().contains("full")))
@@ -94,7 +94,7 @@ async fn l11_r77_a_gateway_whose_journal_does_not_store_is_not_ready() {
     assert_eq!(readiness(&world).await, (200, json!([])));
     assert_eq!(socket.ask("1", "chat.send", message("full", "a")).await["ok"], false);
     assert_eq!(readiness(&world).await, (503, json!(["journal"])));
-    // What is stored again is known to be.
+    // A successful commit makes it ready again.
     socket.send("2", "chat.send", message("main", "b")).await;
     until(&mut socket, |frame| is_end(frame, "b")).await;
     assert_eq!(readiness(&world).await, (200, json!([])));

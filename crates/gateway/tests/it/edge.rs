@@ -1,4 +1,4 @@
-//! Where other machines come in: TLS, networks, and proxies that ask for others.
+//! Access from other machines: TLS, networks and trusted proxies.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -29,10 +29,10 @@ use tokio_tungstenite::{client_async, tungstenite::Message};
 
 use crate::support::{PATIENCE, Socket, TOKEN, World, connect, says, settings};
 
-/// The proxy that is listed in the settings of these tests.
+/// The trusted proxy in the settings of these tests.
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 
-/// A certificate for localhost, and TLS with it.
+/// Creates a certificate for localhost and TLS settings with it.
 fn certificate() -> (CertificateDer<'static>, Tls) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let tls = Tls::new(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes()).unwrap();
@@ -71,7 +71,7 @@ async fn a_gateway_speaks_tls() {
     socket.send(Message::text(request.to_string())).await.unwrap();
     let hello: Value = serde_json::from_str(&socket.next().await.unwrap().unwrap().into_text().unwrap()).unwrap();
     assert_eq!(hello["payload"]["type"], "hello-ok", "{hello}");
-    // A page that was loaded from here may connect.
+    // A page that the gateway served may connect.
     let stream = secret(&world, &connector).await;
     let request = tokio_tungstenite::tungstenite::ClientRequestBuilder::new("wss://localhost/".parse().unwrap());
     assert!(client_async(request.with_header("Origin", "https://localhost"), stream).await.is_ok());
@@ -83,9 +83,9 @@ async fn who_does_not_speak_tls_is_told_nothing_and_stays_a_stranger() {
     let mut plain = TcpStream::connect(world.address).await.unwrap();
     plain.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let heard = crate::limits::rest(plain).await;
-    // An alert of TLS: a byte for its kind, two for the version, two for the length, and two of its own.
+    // A TLS alert: one byte for its type, two for the version, two for the length, and two of content.
     assert!(heard.is_empty() || (heard.len() == 7 && heard[0] == 21), "{heard:?}");
-    // Who begins and does not go on holds up nobody, and is gone with the others.
+    // A peer that starts a handshake and stalls delays no other, and is closed by the pre-authentication timeout.
     let mut silent = Vec::new();
     for _ in 0..200 {
         let mut stream = TcpStream::connect(world.address).await.unwrap();
@@ -111,7 +111,7 @@ async fn r34_nobody_is_exposed_without_being_asked() {
     for way_out in ["gateway.tls.enabled", "gateway.trustedProxies", "gateway.allowInsecure", "gateway.bind"] {
         assert!(told.contains(way_out), "{told}");
     }
-    // A proxy on this machine does not need the network.
+    // A trusted proxy on this machine does not justify listening on the network.
     assert!(matches!(bind(everywhere()).await, Err(Error::Exposed(_))));
     let mapped = settings("[::ffff:0.0.0.0]:0".parse().unwrap());
     assert!(matches!(bind(mapped).await, Err(Error::Exposed(_))));
@@ -135,7 +135,7 @@ async fn one_port_is_chosen_for_all_addresses() {
     assert_eq!((one.port(), one.ip(), other.ip()), (other.port(), here(1).ip(), here(2).ip()));
 }
 
-/// A plugin that answers anybody at one path with how much was said and who said it.
+/// A plugin with one unauthenticated path, which returns the body length and the client address.
 #[derive(Debug)]
 struct Parrot;
 
@@ -176,19 +176,19 @@ async fn world() -> World {
     .await
 }
 
-/// A connection of the proxy.
+/// Connects from the address of the proxy.
 async fn proxy(world: &World) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((PROXY, 0).into()).unwrap();
     socket.connect(world.address).await.unwrap()
 }
 
-/// A request that the proxy hands on for a client, as HTTP/1.1 that stays open.
+/// A request that the proxy forwards for a client, over HTTP/1.1 with keep-alive.
 fn handed_on(client: &str, line: &str, more: &str) -> String {
     format!("{line} HTTP/1.1\r\nHost: desk.example\r\nX-Forwarded-For: {client}\r\n{more}\r\n")
 }
 
-/// The status of the answer, and everything that was said until the gateway hung up.
+/// Returns the status and everything sent until the gateway closed the connection.
 async fn asked(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> (u16, String) {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -208,7 +208,7 @@ async fn behind_a_proxy_one_guesses_for_oneself() {
         let right = if line.starts_with("GET") { TOKEN } else { "the-hook-token" };
         let more = format!("{header} {right}\r\nContent-Length: 0\r\n");
         let (locked, _) = asked(&mut proxy(&world).await, &handed_on("198.51.100.7", line, &more)).await;
-        // The gateway's token is long enough that nobody guesses it; the one of the hooks is not.
+        // The gateway's token is long enough to be unguessable; that of the webhooks is not.
         assert_eq!(locked, if line.starts_with("GET") { 200 } else { 429 }, "{line}");
         let wrong = format!("{header} guess\r\nContent-Length: 0\r\n");
         let (locked, _) = asked(&mut proxy(&world).await, &handed_on("198.51.100.7", line, &wrong)).await;
@@ -216,7 +216,7 @@ async fn behind_a_proxy_one_guesses_for_oneself() {
         let (another, _) = asked(&mut proxy(&world).await, &handed_on("198.51.100.8", line, &more)).await;
         assert!(another == 200 || another == 400, "{line} was answered with {another}");
     }
-    // The proxy itself is not locked out, either: the owner still comes in through it.
+    // The proxy itself is not locked out: the owner can still authenticate through it.
     let headers = [("x-forwarded-for", "198.51.100.8"), ("host", "desk.example")];
     let mut socket = Socket::open_from(PROXY, world.address, &headers).await.ok().unwrap();
     assert_eq!(socket.ask("1", "connect", connect(4)).await["ok"], true);
@@ -227,12 +227,12 @@ async fn who_is_welcome_through_a_proxy_makes_nobody_else_welcome() {
     let world = world().await;
     let mut stream = proxy(&world).await;
     let known = handed_on("198.51.100.7", "GET /v1/models", &format!("Authorization: Bearer {TOKEN}\r\n"));
-    // Another client's request, on the same connection, as proxies do.
+    // Another client's request on the same connection, as proxies send it.
     let stranger = handed_on("198.51.100.8", "GET /health", "");
     let (status, answer) = asked(&mut stream, &format!("{known}{stranger}")).await;
     assert_eq!((status, answer.matches("HTTP/1.1").count()), (200, 1), "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
-    // Without a proxy, a connection is one client's, and stays.
+    // Without a proxy, a connection belongs to one client and stays open.
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let own = format!("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n");
     let last = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -256,7 +256,7 @@ async fn strangers_behind_a_proxy_crowd_out_themselves() {
         assert_eq!(socket.next().await["event"], "connect.challenge");
         crowd.push(socket);
     }
-    // The first of them had to go, and the quiet one did not.
+    // The oldest of the crowd was evicted, the quiet connection was not.
     assert_eq!(crowd[0].rest().await.1.map(|(code, _)| code), Some(1002));
     assert_eq!(quiet.ask("1", "connect", connect(4)).await["ok"], true);
     assert_eq!(crowd[99].ask("1", "connect", connect(4)).await["ok"], true);
@@ -265,7 +265,7 @@ async fn strangers_behind_a_proxy_crowd_out_themselves() {
 #[tokio::test]
 async fn what_a_stranger_says_to_a_plugin_is_bounded_by_the_plugin() {
     let world = world().await;
-    // It ends by itself: the room that is lent for one request is not for the next one.
+    // The connection is closed after the response: the byte allowance of one request is not for the next.
     let request =
         |length: usize| format!("POST /parrot HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
     let mut stream = TcpStream::connect(world.address).await.unwrap();
@@ -275,7 +275,7 @@ async fn what_a_stranger_says_to_a_plugin_is_bounded_by_the_plugin() {
     assert!(answer.ends_with("500000 bytes of 127.0.0.1"), "{answer}");
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     assert_eq!(asked(&mut stream, &request(1024 * 1024 + 1)).await.0, 413);
-    // Who asks is who asks the proxy.
+    // The client address is the one that the proxy reports.
     let through = handed_on("198.51.100.7", "POST /parrot", "Content-Length: 0\r\n");
     let (_, answer) = asked(&mut proxy(&world).await, &through).await;
     assert!(answer.ends_with("0 bytes of 198.51.100.7"), "{answer}");

@@ -1,4 +1,4 @@
-//! What was said on a socket, in lines that can be read and compared, and the laws that all of it keeps.
+//! Helpers that turn the frames of a socket into comparable lines, and the invariants that all frames obey.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::support::{PATIENCE, Socket};
 
-/// The frames from here to one that is meant, that one included.
+/// Returns the frames up to and including a matching one.
 pub(crate) async fn until(socket: &mut Socket, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut frames = Vec::new();
     let hears = async {
@@ -15,22 +15,22 @@ pub(crate) async fn until(socket: &mut Socket, is_last: impl Fn(&Value) -> bool)
             frames.push(socket.next().await);
         }
     };
-    // Signs of life come for ever.
+    // Ticks never stop, so a timeout is needed.
     timeout(PATIENCE, hears).await.expect("it was not heard");
     frames
 }
 
-/// Whether a frame is the last that a conversation hears of a run.
+/// True if a frame is the final `chat` event of a run.
 pub(crate) fn is_end(frame: &Value, run: &str) -> bool {
     frame["event"] == "chat" && frame["payload"]["runId"] == run && frame["payload"]["state"] != "delta"
 }
 
-/// The text of a message in an event.
+/// Text of the message in an event.
 pub(crate) fn text(payload: &Value) -> Option<&str> {
     payload["message"]["content"][0]["text"].as_str()
 }
 
-/// What frames say, one line each, without times.
+/// Formats frames, one line each, without timestamps.
 pub(crate) fn lines(frames: &[Value]) -> Vec<String> {
     frames.iter().map(line).collect()
 }
@@ -64,8 +64,8 @@ fn line(frame: &Value) -> String {
     }
 }
 
-/// What holds whatever happens: events are numbered without holes, a conversation hears of a run what its `agent` events
-/// say and what its deltas come to, and hears of its end once. Returns the last event of each run.
+/// Checks the invariants: events are numbered without gaps; the `chat` events of a run match its `agent` events and the
+/// sum of its deltas; and a run ends once. Returns the final event of each run.
 pub(crate) fn lawful(frames: &[Value]) -> BTreeMap<String, Value> {
     let events: Vec<_> = frames.iter().filter(|frame| frame["type"] == "event").collect();
     let numbers: Vec<_> = events.iter().map(|frame| frame["seq"].as_u64().unwrap()).collect();
@@ -77,7 +77,7 @@ pub(crate) fn lawful(frames: &[Value]) -> BTreeMap<String, Value> {
         let run = payload["runId"].as_str().unwrap_or_default().to_owned();
         let seq = payload["seq"].as_u64().unwrap_or_default();
         if name == "agent" {
-            // What other connections' tools do is not heard here, but it counts.
+            // Tool events of other connections are not received here, but count in the sequence.
             assert!(steps.insert(run.clone(), seq).is_none_or(|last| last < seq), "{frame}");
             assert_ne!(payload["stream"], "error", "a hole: {frame}");
             if payload["stream"] == "assistant" {
@@ -85,7 +85,7 @@ pub(crate) fn lawful(frames: &[Value]) -> BTreeMap<String, Value> {
             }
         } else if name == "chat" {
             assert!(!ends.contains_key(&run), "after the end: {frame}");
-            // An end without a step of its own has the next number.
+            // An end without an `agent` event of its own has the next number.
             let step = steps.get(&run).copied().unwrap_or_default();
             let goes_with = match payload["state"].as_str() {
                 Some("delta") => words.get(&run) == Some(&seq),

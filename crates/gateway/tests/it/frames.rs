@@ -1,4 +1,4 @@
-//! Frames after the handshake that are not what they should be, and the sizes of frames.
+//! Malformed and oversized frames after the handshake.
 
 use serde_json::{Value, json};
 

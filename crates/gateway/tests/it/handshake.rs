@@ -1,13 +1,13 @@
-//! `connect` in all the ways that were recorded, and what comes of each.
+//! All recorded variants of `connect` and their results.
 
 use serde_json::{Value, json};
 
 use crate::support::{Socket, TOKEN, World, connect, says, sign};
 
-/// A change to good parameters, given the nonce and the time of the challenge.
+/// Modifies valid parameters, given the nonce and the time of the challenge.
 type Change = fn(&mut Value, &str, u64);
 
-/// What a refused client sees: the error, the close code, the close reason.
+/// What a rejected client receives: error, close code and close reason.
 #[derive(Debug, PartialEq)]
 struct Refused {
     error: Value,
@@ -15,7 +15,7 @@ struct Refused {
     reason: String,
 }
 
-/// Opens a connection, lets `make` answer the challenge, and says what came of it.
+/// Opens a connection, answers the challenge with `make`, and returns the result.
 async fn tried(world: &World, make: impl FnOnce(&str, u64) -> Value) -> Result<Value, Refused> {
     let (mut socket, challenge) = world.open().await;
     let params = make(challenge["nonce"].as_str().unwrap(), challenge["ts"].as_u64().unwrap());
@@ -90,7 +90,7 @@ async fn l6_a_signature_without_a_nonce_counts_once() {
         let replayed = tried(&world, |_, _| signed.clone()).await;
         assert_eq!(replayed, Err(invalid("device nonce required", None, 1008)));
     }
-    // The same device, with another signature.
+    // The same device with another signature.
     sign(&mut signed, "v1", "", challenge["ts"].as_u64().unwrap() + 1);
     assert_eq!(tried(&world, |_, _| signed.clone()).await.unwrap()["protocol"], 3);
 }
@@ -156,7 +156,7 @@ async fn m7_guessing_ends_in_a_lockout_that_is_not_the_owners() {
     assert_eq!(locked["details"]["code"], "AUTH_RATE_LIMITED");
     assert!(locked["retryAfterMs"].as_u64().unwrap() > 290_000);
     assert_eq!(guess().await.unwrap_err().error["details"], locked["details"]);
-    // Somebody else on this machine may have guessed; the owner is let in.
+    // Failed guesses of another local program do not lock the owner out.
     assert_eq!(tried(&world, |_, _| connect(4)).await.unwrap()["protocol"], 4);
 }
 

@@ -1,4 +1,4 @@
-//! The requirements of limits, by their numbers: how much strangers can make a gateway keep. What memory that takes is
+//! The numbered requirements on limits: how much an unauthenticated peer can make a gateway buffer. Memory use is
 //! measured on a real process, in the tests of the binary.
 
 use std::{net::Ipv4Addr, time::Duration};
@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::support::{PATIENCE, TOKEN, World, says};
 
-/// A WebSocket without a library between: what is sent is sent as it is.
+/// A WebSocket on a raw TCP stream, so that arbitrary bytes can be sent.
 async fn raw(world: &World) -> TcpStream {
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -25,15 +25,15 @@ async fn raw(world: &World) -> TcpStream {
     stream
 }
 
-/// Everything until the other side closes.
+/// Reads until the other side closes.
 pub(crate) async fn rest(mut stream: TcpStream) -> Vec<u8> {
     let mut heard = Vec::new();
-    // A reset is an end, too.
+    // A reset also counts as closed.
     timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("it was not closed").ok();
     heard
 }
 
-/// A connection from another address of this machine.
+/// Connects from another address of this machine.
 async fn from(address: Ipv4Addr, world: &World) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((address, 0).into()).unwrap();
@@ -55,7 +55,7 @@ async fn r21_a_stranger_says_at_most_64_kib_at_once() {
     assert_eq!(socket.rest().await, (Vec::new(), Some(close)));
     for _ in 0..20 {
         let mut stream = raw(&world).await;
-        // A masked text frame that says it has 1 GiB.
+        // A masked text frame that announces 1 GiB.
         stream.write_all(&[0x81, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 1, 2, 3, 4]).await.unwrap();
         let heard = rest(stream).await;
         assert!(heard.windows(2).any(|pair| pair == 1009_u16.to_be_bytes()), "it should be closed with 1009");
@@ -65,7 +65,7 @@ async fn r21_a_stranger_says_at_most_64_kib_at_once() {
 #[tokio::test]
 async fn r22_strangers_are_few_and_stay_a_short_while() {
     let world = World::new(says(&["hi"])).await;
-    // Some who wait elsewhere, and are not sent away for others.
+    // Unauthenticated connections of another prefix, which must not be evicted.
     let mut elsewhere = Vec::new();
     for _ in 0..10 {
         elsewhere.push(from(Ipv4Addr::new(127, 0, 0, 5), &world).await);
@@ -79,7 +79,7 @@ async fn r22_strangers_are_few_and_stay_a_short_while() {
     let held = silent.iter().filter(|stream| is_open(stream)).count();
     assert!(held <= 32, "{held} strangers are held");
     assert_eq!(elsewhere.iter().filter(|stream| is_open(stream)).count(), 10);
-    // From here on time passes as fast as nobody has anything to do.
+    // From here on time advances as soon as all tasks are idle.
     tokio::time::pause();
     let begun = Instant::now();
     for mut stream in silent.into_iter().chain(elsewhere) {
@@ -88,7 +88,7 @@ async fn r22_strangers_are_few_and_stay_a_short_while() {
     assert!(begun.elapsed() <= Duration::from_secs(11), "they were held for {:?}", begun.elapsed());
 }
 
-/// Slow loris: a request that comes a byte at a time keeps nobody out, and ends.
+/// Slow loris: a request that arrives byte by byte blocks no other and is timed out.
 #[tokio::test]
 async fn r22_who_speaks_slowly_does_not_stay_longer() {
     let world = World::new(says(&["hi"])).await;
@@ -143,7 +143,7 @@ async fn r23_the_body_of_a_webhook_is_bounded_whoever_sends_it() {
     }
 }
 
-/// A byte a second: the answer comes after five.
+/// One byte a second: the response comes after five.
 #[tokio::test]
 async fn r23_a_body_that_drips_is_not_waited_for() {
     let world = with_webhooks().await;
@@ -168,7 +168,7 @@ async fn r23_a_body_that_drips_is_not_waited_for() {
     assert!(begun.elapsed() <= Duration::from_secs(6), "{:?}", begun.elapsed());
 }
 
-/// Were it decoded first, it would be told that it is not base64.
+/// If it were decoded first, the error would be about base64.
 #[tokio::test]
 async fn r24_an_attachment_is_measured_before_it_is_decoded() {
     let world = World::new(says(&["hi"])).await;
@@ -185,7 +185,7 @@ async fn r24_an_attachment_is_measured_before_it_is_decoded() {
     assert_eq!(garbled["code"], "INVALID_REQUEST", "{garbled}");
     assert_ne!(large["message"], garbled["message"]);
     assert!(large["message"].as_str().unwrap().contains("5000000"), "{large}");
-    // What is announced and never sent is not waited for.
+    // A body that is announced and never sent is not awaited.
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = format!("POST /tools/invoke HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}");
     let length = format!("Content-Length: {}", 200 * 1024 * 1024);
@@ -219,7 +219,7 @@ async fn r25_deep_and_wide_json_is_an_error_and_nothing_else() {
     assert_eq!((&wide["id"], &wide["error"]["code"]), (&json!("w"), &json!("INVALID_REQUEST")));
     assert!(wide.to_string().len() < 100_000, "the refusal has {} bytes", wide.to_string().len());
     assert_eq!(owner.ask("1", "health", json!({})).await["ok"], true);
-    // Over HTTP it is the same.
+    // The same over HTTP.
     for depth in depths {
         let body = format!(r#"{{"tool":"echo","args":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
         let head = format!("POST /tools/invoke HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}");

@@ -1,4 +1,4 @@
-//! Many readers, and readers that do not read.
+//! Many clients, and clients that do not read.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::{
     support::{Script, Socket, World, done},
 };
 
-/// Few enough for the files that a test may open.
+/// Limited by the number of files that a test may open.
 const CROWD: usize = 300;
-/// The gateway lets few strangers wait at its door.
+/// Stays below the limit of unauthenticated connections.
 const AT_ONCE: usize = 16;
 
-/// So many clients, protocol 3 and 4 in turns.
+/// Connects `count` clients, alternating between protocols 3 and 4.
 async fn crowd(world: &World, count: usize) -> Vec<Socket> {
     let mut crowd = Vec::new();
     while crowd.len() < count {
@@ -36,16 +36,17 @@ fn message(run: &str) -> Value {
     json!({"sessionKey": run, "message": "x", "idempotencyKey": run})
 }
 
-/// Each answer is so many bytes at once.
+/// Every answer is a single delta of this size.
 fn says_much(bytes: usize) -> Script {
     Arc::new(move |_| stream::iter([Event::Text("x".repeat(bytes)), done(StopReason::Stop)]).boxed())
 }
 
-/// Whoever did not read hears, when it wakes, what came before it was given up on, in order and without holes, and why.
+/// A client that stopped reading gets, when it resumes, everything queued before it was dropped, in order and without
+/// gaps, and the reason.
 async fn wakes(mut socket: Socket) {
     let (frames, close) = socket.rest().await;
     lawful(&frames);
-    // The last word may be lost with what the socket held.
+    // The close frame may be lost together with the socket's buffer.
     assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
 }
 
@@ -66,7 +67,7 @@ async fn r26_readers_that_stopped_are_given_up_on_and_those_who_read_hear_everyt
     let ends = lawful(&frames);
     let lengths: Vec<_> = runs.iter().map(|run| text(&ends[run]).map(str::len)).collect();
     assert_eq!(lengths, vec![Some(SIZE); RUNS]);
-    // All of it is more than the gateway keeps for anybody and the system buffers.
+    // The total exceeds the send queue and the system's buffers.
     stopped.truncate(2);
     join_all(stopped.into_iter().map(wakes)).await;
     assert_eq!(reader.ask("h", "health", json!({})).await["ok"], true);
@@ -94,7 +95,7 @@ async fn r27_a_reader_that_slept_hears_the_right_words_and_every_step() {
         let (read_end, slept_end) = (&lawful(&read)["k"], &lawful(&slept)["k"]);
         assert_eq!(text(slept_end).map(str::len), Some(WORDS * SIZE));
         assert_eq!(slept_end, read_end);
-        // Deltas may be left out; what says how the run goes may not.
+        // Deltas may be skipped; `agent` events may not.
         let steps = |frames: &[Value]| -> Vec<Value> {
             let steps = frames.iter().filter(|frame| frame["event"] == "agent" && frame["payload"]["runId"] == "k");
             steps.map(|frame| frame["payload"].clone()).collect()
@@ -103,7 +104,7 @@ async fn r27_a_reader_that_slept_hears_the_right_words_and_every_step() {
     }
 }
 
-/// Says a word of this size each time that the gate lets it.
+/// Streams a delta of this size for each permit.
 fn speaks(gate: &Arc<Semaphore>, words: usize, size: usize) -> Script {
     let gate = gate.clone();
     Arc::new(move |_| {
@@ -119,7 +120,7 @@ fn speaks(gate: &Arc<Semaphore>, words: usize, size: usize) -> Script {
     })
 }
 
-/// The whole of it, ten thousand: `cargo xtask bench sockets`.
+/// The full size, ten thousand clients: `cargo xtask bench sockets`.
 #[tokio::test]
 async fn r28_a_crowd_comes_in_hears_of_a_run_and_is_told_goodbye() {
     let world = World::new(says_much(10)).await;

@@ -1,8 +1,8 @@
-//! What a gateway says to its log.
+//! Captures the log of a gateway.
 
 use std::sync::{Arc, Mutex};
 
-/// The warnings of this thread, as long as it is kept: what they say, and their fields but for addresses.
+/// Warnings logged by this thread while the value lives: messages and fields, except addresses.
 pub(crate) struct Log {
     warnings: Arc<Mutex<Vec<String>>>,
     _kept: tracing::subscriber::DefaultGuard,
@@ -12,8 +12,8 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn begin() -> Self {
         let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
-        // With one dispatcher alone, a callsite that another test's thread passes first asks that thread's subscriber, which
-        // is none, and stays off for this one, too. With two, all are asked.
+        // With a single dispatcher, a callsite that another test's thread reaches first is registered with that
+        // thread's subscriber, which is none, and stays disabled here. With two, all are asked.
         let _second = tracing::Dispatch::new(Listening(Arc::default()));
         let _kept = tracing::subscriber::set_default(Listening(warnings.clone()));
         Self { warnings, _kept, _second }

@@ -1,4 +1,4 @@
-//! The gateway from outside: a real socket, a scripted model, and what clients see.
+//! Integration tests of the gateway: a real socket, a scripted model, and what clients see.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod added;

@@ -1,4 +1,4 @@
-//! The other methods: what they answer, and to whom.
+//! The remaining methods: their results and required scopes.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ async fn a_method_needs_its_scope() {
 
     let mut nobody = world.client(4, json!({"scopes": []})).await;
     assert_eq!(nobody.ask("1", "health", json!({})).await["error"]["code"], "FORBIDDEN");
-    // Without the scope it does not hear of runs either.
+    // Without the scope it receives no run events either.
     let mut everybody = world.client(3, json!({"scopes": []})).await;
     run(&mut everybody, "k", "main", "x").await;
     let answer = nobody.ask("2", "status", json!({})).await;

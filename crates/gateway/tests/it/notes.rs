@@ -1,4 +1,4 @@
-//! Words and pictures that are put into a conversation, and how it is shown afterwards.
+//! Injected messages and images, and how the history shows them.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ async fn a_note_stands_in_the_transcript_and_everybody_is_told() {
         );
         let shown = history(&mut socket, json!({})).await["messages"].take();
         assert_eq!((&shown[2]["role"], &shown[2]["content"]), (&json!("assistant"), &said));
-        // The model reads it with the next message.
+        // The next model request contains it.
         say(&mut socket, "k2").await;
         assert_eq!(*world.asked.lock().unwrap(), [1, 4]);
     }
@@ -72,7 +72,7 @@ async fn a_note_waits_until_the_run_at_work_has_ended() {
     socket.send("r", "chat.send", json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"})).await;
     until(&mut socket, |frame| frame["event"] == "chat").await;
     socket.send("i", "chat.inject", json!({"sessionKey": "main", "message": "a note"})).await;
-    // It is heard before this is answered.
+    // The request is read before this one is answered.
     socket.ask("h", "health", json!({})).await;
     gate.add_permits(1);
     assert_eq!(socket.answer("i").await["ok"], true);
@@ -99,7 +99,7 @@ async fn a_note_needs_a_session_in_which_something_was_said() {
     }
 }
 
-/// A session with so many messages, each in an envelope.
+/// A session with `count` messages, each in an envelope.
 async fn told(count: usize) -> World {
     let (store, session) = (MemoryStore::default(), SessionId::parse("s").unwrap());
     let key = SessionKey::parse("main", &AgentId::main()).unwrap();
@@ -115,13 +115,13 @@ async fn told(count: usize) -> World {
     World::over(Arc::new(store), says(&["hi"])).await
 }
 
-/// Says these words in its answers, one after the other; those that begin with `call` call a tool besides.
+/// Answers with these texts in turn; those that begin with `call` also call a tool.
 fn in_turn(answers: &'static [&'static str]) -> Script {
     Arc::new(move |answer| {
         let text = answers[answer];
         let (id, name) = (Some(format!("call-{answer}")), Some("echo".to_owned()));
         let call = Event::Call(CallDelta { index: 0, id, name, arguments: "{}".to_owned() });
-        // Cut in the middle of whatever stands there.
+        // Splits the text in the middle, wherever that is.
         let (first, rest) = text.split_at(text.floor_char_boundary(text.len() / 2));
         let words = [first, rest].map(|words| Event::Text(words.to_owned()));
         if text.starts_with("call") {
@@ -143,7 +143,7 @@ async fn a_history_shows_what_was_delivered() {
         (&["call it [[reply_to:7]]now", "<final>Done.</final> NO_REPLY"], Some("call it now\n\nDone.")),
         (&["In code: `[[reply_to_current]]`"], Some("In code: `[[reply_to_current]]`")),
         (&["HEARTBEAT_OK all is well"], Some("all is well")),
-        // Whoever waits is given a second chance to be answered.
+        // The model is asked a second time before a silent reply is accepted.
         (&["NO_REPLY", "no_reply."], None),
     ] {
         for protocol in [3, 4] {
@@ -188,7 +188,7 @@ async fn words_that_are_void_and_followed_by_nothing_do_not_stay_on_the_screen()
         socket.send("r", "chat.send", json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"})).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
         heard.add_permits(1);
-        // The model is asked again in a while.
+        // The model request is retried after a delay.
         tokio::time::pause();
         frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
         tokio::time::resume();
@@ -235,7 +235,7 @@ async fn a_history_is_the_newest_messages_without_their_envelopes() {
             "inputReceipts": [], "inputConsumptions": [],
         })
     );
-    // What does not fit is left out, oldest first; who brings a place to go on from that is not ours begins anew.
+    // What does not fit is omitted, oldest first; a foreign cursor makes the client start over.
     let few = history(&mut new, json!({"maxBytes": 200})).await;
     assert_eq!((numbers(&few).last(), &few["hasMore"]), (Some(&249), &json!(true)));
     assert!(numbers(&few).len() < 4);

@@ -1,4 +1,4 @@
-//! Agents for programs that speak to OpenAI: real HTTP, a scripted model, and what such programs see.
+//! The OpenAI-compatible API: real HTTP, a scripted model, and what clients see.
 
 mod chat;
 mod doors;
@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::support::{PATIENCE, Script, TOKEN, World, done};
 
-/// A gateway that answers everything over HTTP.
+/// A gateway with all HTTP endpoints enabled.
 async fn world(script: Script) -> World {
     world_with(script, |_| {}).await
 }
@@ -40,7 +40,7 @@ fn all() -> Endpoints {
     Endpoints { chat_completions: true, responses: true, ..Endpoints::default() }
 }
 
-/// Says these words.
+/// Streams these texts.
 fn words(words: &[&str]) -> EventStream {
     let words: Vec<_> = words.iter().map(|&word| Event::Text(word.to_owned())).collect();
     stream::iter(words.into_iter().chain([done(StopReason::Stop)])).boxed()
@@ -57,12 +57,12 @@ fn calls() -> EventStream {
     stream::iter([Event::Call(call), done(StopReason::ToolUse)]).boxed()
 }
 
-/// Calls the caller's tool first, then says what came of it.
+/// Calls the caller's tool first, then reports its result.
 fn weather() -> Script {
     Arc::new(|answer| if answer == 0 { calls() } else { words(&["It is ", "18 degrees."]) })
 }
 
-/// An answer over HTTP.
+/// An HTTP response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -80,12 +80,12 @@ impl Answer {
         lines.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// The events of a stream: their names, and what they say.
+    /// The events of a stream: names and data.
     fn events(&self) -> Vec<(Option<&str>, Value)> {
         let event = |block: &'_ str| -> (Option<&str>, Value) {
             let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
             let data = line("data:").unwrap();
-            // A name that outlives the block is its place in the body.
+            // Borrowed from the body, since the name has to outlive the block.
             let name = line("event:").map(|name| &self.body[self.body.find(name).unwrap()..][..name.len()]);
             (name, serde_json::from_str(data).unwrap_or_else(|_| data.into()))
         };
@@ -93,10 +93,10 @@ impl Answer {
     }
 }
 
-/// A request with these headers besides what every request has.
+/// Sends a request with additional headers.
 async fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The old version, so that the answer ends with the connection and comes in one piece.
+    // HTTP/1.0, so that the response ends with the connection and is not chunked.
     let mut request = format!("{line} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
@@ -112,19 +112,19 @@ fn bearer() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// A request of somebody who knows the secret.
+/// Sends an authenticated request.
 async fn post(world: &World, path: &str, body: Value) -> Answer {
     send(world.address, &format!("POST {path}"), &[("Authorization", &bearer())], &body.to_string()).await
 }
 
-/// The same, with more headers.
+/// Like [`post`], with additional headers.
 async fn post_with(world: &World, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
     let bearer = bearer();
     let all = [&[("Authorization", bearer.as_str())], headers].concat();
     send(world.address, &format!("POST {path}"), &all, &body.to_string()).await
 }
 
-/// A value without what is new every time.
+/// Replaces the values that differ in every run.
 fn steady(mut value: Value) -> Value {
     fn walk(value: &mut Value) {
         match value {
@@ -149,12 +149,12 @@ fn steady(mut value: Value) -> Value {
     value
 }
 
-/// The keys of all sessions.
+/// Keys of all sessions.
 async fn sessions(world: &World) -> Vec<String> {
     world.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
 }
 
-/// What the model read last, and the tools that it had.
+/// The last message the model received, and its tools.
 fn shown(world: &World) -> (String, Vec<String>) {
     let requests = world.requests.lock().unwrap();
     let request = requests.last().unwrap();
@@ -165,7 +165,7 @@ fn shown(world: &World) -> (String, Vec<String>) {
     (text, request.tools.iter().map(|tool| tool.name.clone()).collect())
 }
 
-/// What the model read last, a line for each message.
+/// The last model request, one line per message.
 fn conversation(world: &World) -> Vec<String> {
     let requests = world.requests.lock().unwrap();
     let line = |message: &Arc<Message>| match &**message {
@@ -182,7 +182,7 @@ fn conversation(world: &World) -> Vec<String> {
     requests.last().unwrap().messages.iter().map(line).collect()
 }
 
-/// Waits until there are as many sessions: one that nobody can come back to goes after its answer.
+/// Waits until there are `count` sessions: an ephemeral session is deleted after its response.
 async fn until_sessions(world: &World, count: usize) -> Vec<String> {
     let look = async {
         loop {

@@ -1,4 +1,4 @@
-//! Pages: an installed Control UI as it is served, and the page of our own.
+//! The Control UI and the start page as served over HTTP.
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{
     support::{TOKEN, World, says},
 };
 
-/// A folder that looks like an installed Control UI, with something beside it that is nobody's business.
+/// A directory that looks like an installed Control UI, with a private file beside it.
 struct Installed(PathBuf);
 
 impl Installed {
@@ -67,7 +67,7 @@ async fn a_control_ui_is_served_from_its_folder_and_from_nowhere_else() {
         assert_eq!((status, body.contains("hush")), (404, false), "{path}");
     }
     assert_eq!(http(world.address, "POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0").await.0, 405);
-    // What was there before is there still.
+    // Other routes still work.
     assert_eq!(get(&world, "/health").await.0, 200);
 }
 

@@ -1,10 +1,10 @@
-//! Who is here, and that those who may look hear who comes and goes.
+//! Presence: the list, and events when clients connect and disconnect.
 
 use serde_json::{Value, json};
 
 use crate::support::{Socket, World, connect, says};
 
-/// A connection that says this of itself, and what it was told at its hello.
+/// Connects with this client description; returns the socket and the snapshot in the hello.
 async fn comes(world: &World, protocol: u64, client: Value, scopes: Value) -> (Socket, Value) {
     let (mut socket, _) = world.open().await;
     let mut params = connect(protocol);
@@ -16,14 +16,14 @@ async fn comes(world: &World, protocol: u64, client: Value, scopes: Value) -> (S
     (socket, hello["payload"]["snapshot"].clone())
 }
 
-/// What a list says of each: the name, and what it is.
+/// Host and mode of each row.
 fn names(rows: &Value) -> Vec<(&str, &str)> {
     let rows = rows.as_array().unwrap();
     assert!(rows.iter().all(|row| row["ts"].is_u64() && row["text"].is_string()), "{rows:?}");
     rows.iter().map(|row| (row["host"].as_str().unwrap(), row["mode"].as_str().unwrap())).collect()
 }
 
-/// The next event of who is here.
+/// Payload of the next presence event.
 async fn told(socket: &mut Socket) -> Value {
     loop {
         let frame = socket.next().await;
@@ -59,7 +59,7 @@ async fn who_comes_and_goes_is_told_to_those_who_may_look() {
         let asked = first.ask("p", "system-presence", json!({})).await;
         assert_eq!(names(&asked["payload"]), here);
 
-        // What everybody is told comes before what is asked after it: these were told nothing.
+        // Events precede later responses, so these clients received no event.
         second.send("p", "system-presence", json!({})).await;
         blind.send("p", "device.pair.list", json!({})).await;
         for socket in [&mut second, &mut blind] {
@@ -108,7 +108,7 @@ async fn a_crowd_of_all_kinds_is_told_of_once_a_second_and_not_one_by_one() {
         count += 1.0;
         assert!(count <= begun.elapsed().as_secs_f64(), "{count} times in {:?}", begun.elapsed());
         if event["stateVersion"]["presence"] == CROWD + 1 {
-            // The gateway, and those who came last.
+            // The gateway and the clients that connected last.
             let rows = event["payload"]["presence"].as_array().unwrap();
             assert_eq!((rows.len(), &rows[1]["instanceId"]), (65, &json!(format!("i-{}", CROWD - 64))));
             return;

@@ -1,20 +1,20 @@
-//! What the gateway said in these tests, on record: `cargo xtask conform` holds it against the schema that OpenClaw
-//! publishes.
+//! Records the frames that the gateway sent in these tests; `cargo xtask conform` validates them against OpenClaw's
+//! published schema.
 
 use std::{collections::HashMap, fs::OpenOptions, io::Write as _};
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-/// Names the file that it is put into; without it nothing is.
+/// Environment variable with the output file; without it nothing is recorded.
 const FILE: &str = "HOMARD_TEST_FRAMES";
 
-/// What is known of one connection.
+/// State of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// The protocol, once the client was welcome.
+    /// Protocol version, once connected.
     protocol: Option<u64>,
-    /// What was asked, by the id of the question.
+    /// Methods by request id.
     asked: HashMap<String, String>,
 }
 
@@ -32,7 +32,7 @@ impl Notes {
         self.protocol = frame["payload"]["protocol"].as_u64().or(self.protocol);
         let method = frame["id"].as_str().and_then(|id| self.asked.get(id));
         let line = json!({"protocol": self.protocol, "method": method, "heard": frame});
-        // One write for each line: other tests put theirs into the same file.
+        // One write per line: other tests append to the same file.
         let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }

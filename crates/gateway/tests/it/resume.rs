@@ -1,5 +1,5 @@
-//! Clients that come back: whenever a connection is cut, what was heard before, what is told of what was missed, and what
-//! is heard after that is the whole story.
+//! Reconnecting clients: wherever a connection is cut, events before, the snapshot, and events after it add up to the
+//! complete stream.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     support::{Script, Socket, World, done, says, waits},
 };
 
-/// What the model says, each time that the gate lets it; between the second and the third it calls a tool.
+/// Texts that the model streams, one per permit; between the second and the third it calls a tool.
 const WORDS: [&str; 4] = ["One", " two", "Three", " four"];
 
 fn speaks(gate: &Arc<Semaphore>) -> Script {
@@ -39,16 +39,16 @@ fn speaks(gate: &Arc<Semaphore>) -> Script {
     })
 }
 
-/// What somebody knows of a run who has heard these events.
+/// A client's knowledge of a run after some events.
 #[derive(Debug, Default, PartialEq)]
 struct Known {
     seq: u64,
     phases: Vec<Value>,
     messages: Vec<String>,
-    /// What each call has told last.
+    /// Last event of each tool call.
     tools: BTreeMap<String, Value>,
     chat: String,
-    /// The last that the conversation heard.
+    /// Final `chat` event.
     end: Option<Value>,
 }
 
@@ -95,13 +95,13 @@ impl Known {
         assert_eq!(text(payload), Some(self.chat.as_str()));
     }
 
-    /// Takes in what was missed. Returns the rest of the answer.
+    /// Applies a snapshot and returns the rest of the response.
     fn catch_up(&mut self, mut snapshot: Value) -> Value {
         for event in snapshot["events"].take().as_array().unwrap() {
             self.step(event);
         }
         if let Some(seq) = snapshot["seq"].as_u64() {
-            // Steps that are not told here count as well.
+            // Events that are not sent to this client count as well.
             assert!(seq >= self.seq);
             self.seq = seq;
         }
@@ -131,8 +131,8 @@ fn says_word(frame: &Value, word: usize) -> bool {
     frame["payload"]["data"]["text"].as_str().is_some_and(|text| text.ends_with(WORDS[word]))
 }
 
-/// Cuts a connection after so many events, lets the model go on for so many words, and comes back. Says whether there were
-/// so many events.
+/// Cuts a connection after `events` events, lets the model stream `away` more texts, and reconnects. Returns true if
+/// there were that many events.
 async fn cut_after(protocol: u64, events: usize, away: usize) -> bool {
     let gate = Arc::new(Semaphore::new(0));
     let world = world(&gate).await;
@@ -144,7 +144,7 @@ async fn cut_after(protocol: u64, events: usize, away: usize) -> bool {
     let mut known = Known::default();
     known.catch_up(resume(&mut reader, 0).await);
     let (mut said, mut heard) = (0, 0);
-    // Both hear one word after the other, until the one is cut off.
+    // Both clients receive one text after the other, until one is cut off.
     while heard < events && known.end.is_none() {
         if said < WORDS.len() {
             gate.add_permits(1);
@@ -182,7 +182,7 @@ async fn cut_after(protocol: u64, events: usize, away: usize) -> bool {
     while whole.end.is_none() {
         whole.hear(&witness.next().await);
     }
-    // Those who are away at the end do not hear the last delta, but all that was said with the end.
+    // A client that was disconnected at the end misses the last delta, but the final event contains the whole text.
     assert_eq!(text(known.end.as_ref().unwrap()), Some("One two\n\nThree four"));
     known.chat.clone_from(&whole.chat);
     assert_eq!(known, whole);
@@ -194,7 +194,7 @@ async fn whenever_a_connection_is_cut_nothing_is_missed_and_nothing_heard_twice(
     for protocol in [3, 4] {
         for away in [0, 1, WORDS.len() + 1] {
             let cut = join_all((0..20).map(|events| cut_after(protocol, events, away))).await;
-            // There are about twenty events, so most of them were followed by a cut and perhaps some not.
+            // There are about twenty events, so most positions led to a cut and a few may not.
             assert!(cut.iter().filter(|is_cut| **is_cut).count() >= 10, "{cut:?}");
         }
     }
@@ -229,7 +229,7 @@ async fn a_snapshot_says_how_the_run_gets_on() {
             "runId": "later", "sessionKey": "agent:main:main", "state": "queued", "seq": 0, "tools": [], "events": [],
         })
     );
-    // A client that does not want to hear of tools does not.
+    // A client without the capability receives no tool events.
     let mut plain = world.client(4, json!({"caps": []})).await;
     assert_eq!(resume(&mut plain, 1).await.get("tools"), None);
     gate.add_permits(2);

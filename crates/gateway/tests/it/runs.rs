@@ -1,4 +1,5 @@
-//! Runs as clients see them: two answers, events in order, duplicates, and clients that come, go and do not read.
+//! Runs as clients see them: two responses, ordered events, duplicate requests, and clients that connect, disconnect
+//! and do not read.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +22,7 @@ fn message(run: &str) -> Value {
     json!({"message": "x", "agentId": "main", "idempotencyKey": run})
 }
 
-/// The frames from here to the second answer to `id`, that one included.
+/// Returns the frames up to and including the second response to `id`.
 async fn told(socket: &mut Socket, id: &str) -> Vec<Value> {
     let mut frames = Vec::new();
     loop {
@@ -34,7 +35,7 @@ async fn told(socket: &mut Socket, id: &str) -> Vec<Value> {
     }
 }
 
-/// What agent events say, without their times.
+/// Content of `agent` events, without timestamps.
 fn story(frames: &[Value]) -> Vec<Value> {
     let events = frames.iter().filter(|frame| frame["event"] == "agent").map(|frame| &frame["payload"]);
     let step = |payload: &Value| match payload["stream"].as_str().unwrap() {
@@ -64,7 +65,7 @@ async fn a_run_is_accepted_told_and_answered_in_order() {
         assert_eq!((&accepted["payload"], &accepted["ok"]), (&expected, &json!(true)));
         assert!(accepted["payload"]["acceptedAt"].is_u64());
         let mut frames = vec![socket.next().await, socket.next().await, socket.next().await];
-        // The first words went out at once; only now may the model go on.
+        // The first text is published at once; only now may the model continue.
         assert_eq!(story(&frames), [json!("start"), json!(["hello", "hello"])]);
         gate.add_permits(1);
         frames.extend(told(&mut socket, "a").await);
@@ -72,7 +73,7 @@ async fn a_run_is_accepted_told_and_answered_in_order() {
             story(&frames),
             [json!("start"), json!(["hello", "hello"]), json!([" world", "hello world"]), json!("end")]
         );
-        // A conversation is told the same, under the same numbers.
+        // The `chat` events have the same sequence numbers.
         assert_eq!(numbers(&frames, |frame| frame["payload"]["seq"].as_u64()), [1, 2, 2, 3, 3, 4, 4]);
         assert_eq!(numbers(&frames, |frame| frame["seq"].as_u64()), [2, 3, 4, 5, 6, 7, 8]);
         let last = frames.last().unwrap();
@@ -114,7 +115,7 @@ async fn the_same_request_never_runs_twice() {
         let first = socket.ask("a", "agent", message("k")).await;
         let again = other.ask("b", "agent", message("k")).await;
         if protocol == 3 {
-            // What became of the message was told to the first who asked.
+            // Only the first response contains the disposition.
             let mut expected = first["payload"].clone();
             assert_eq!(expected.as_object_mut().unwrap().remove("disposition"), Some(json!("started")));
             assert_eq!(again["payload"], expected);
@@ -198,7 +199,7 @@ async fn waiting_holds_up_nothing_else() {
         assert_eq!(socket.ask("h", "health", json!({})).await["ok"], true);
         gate.add_permits(1);
         let ended = socket.answer("w1").await["payload"].take();
-        // Once more, from the store.
+        // Again, now from the store.
         let later = socket.ask("w3", "agent.wait", json!({"runId": "k", "timeoutMs": 1000})).await;
         assert_eq!(later["payload"], ended);
         let result = json!({"payloads": [{"text": "hello world", "mediaUrl": null}]});
@@ -257,14 +258,14 @@ async fn everybody_hears_the_same_story() {
         heard.push(other.next().await);
     }
     assert_eq!(heard, events);
-    // A conversation has its own pace in each generation; what happens in the run has not.
+    // `chat` deltas are throttled differently per protocol version; `agent` events are not.
     let older = until(&mut old, |frame| is_end(frame, "k")).await;
     assert_eq!(story(&older), story(events));
     assert_eq!(older.last().unwrap()["payload"], events.last().unwrap()["payload"]);
     assert_eq!(story(events).last(), Some(&json!("end")));
 }
 
-/// Says a hundred words at once, each time that the gate lets it: four times.
+/// Streams a hundred texts at once for each of four permits.
 fn floods(gate: &Arc<Semaphore>) -> Script {
     let gate = gate.clone();
     Arc::new(move |_| {
@@ -289,7 +290,7 @@ async fn words_are_told_at_a_steady_pace_and_none_is_lost() {
     let before = Instant::now();
     let mut words = Vec::new();
     for last in [" 99", " 199", " 299", " 399"] {
-        // All that was said is told although the model has not gone on yet.
+        // All text so far is published although the model has not continued yet.
         gate.add_permits(1);
         loop {
             let frame = socket.next().await;
@@ -300,7 +301,7 @@ async fn words_are_told_at_a_steady_pace_and_none_is_lost() {
             }
         }
     }
-    // Every 50 ms at most, besides the first ones and those before the end.
+    // At most every 50 ms, besides the first ones and those before the end.
     let beats = before.elapsed().as_millis() as usize / 50;
     assert!(words.len() <= beats + 2, "{} in {beats} beats", words.len());
     let said: String = words.iter().map(|frame| frame["payload"]["data"]["delta"].as_str().unwrap()).collect();
@@ -327,7 +328,7 @@ async fn a_run_goes_on_when_its_client_leaves() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_left_behind_and_its_run_is_not() {
-    // More than all buffers between us and the client hold.
+    // More than all buffers between gateway and client hold.
     let talks: Script = Arc::new(|_| stream::iter([Event::Text("x".repeat(12 << 20)), done(StopReason::Stop)]).boxed());
     let world = World::new(talks).await;
     let mut witness = world.client(3, json!({"scopes": ["operator.pairing"]})).await;

@@ -1,4 +1,4 @@
-//! What is said in conversations, for clients that follow it.
+//! Message subscriptions (`session.message`).
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -21,13 +21,13 @@ async fn get(socket: &mut Socket, method: &str, params: Value) -> Value {
     answer["payload"].clone()
 }
 
-/// Has a run done, to its end.
+/// Runs a message to its end.
 async fn talk(socket: &mut Socket, key: &str, run: &str) {
     get(socket, "chat.send", json!({"sessionKey": key, "message": "hello", "idempotencyKey": run})).await;
     get(socket, "agent.wait", json!({"runId": run})).await;
 }
 
-/// The next messages that are told, so many.
+/// Returns the next `count` messages published to a client.
 async fn told(socket: &mut Socket, count: usize) -> Vec<Value> {
     let mut told = Vec::new();
     let listening = async {
@@ -43,7 +43,7 @@ async fn told(socket: &mut Socket, count: usize) -> Vec<Value> {
     told
 }
 
-/// Nothing was told before this answer, and whatever is told is told in order.
+/// Checks that no message was published before this response; events and responses are ordered.
 async fn hears_nothing(socket: &mut Socket) {
     socket.send("silence", "health", json!({})).await;
     loop {
@@ -89,7 +89,7 @@ async fn who_follows_a_conversation_hears_each_message_as_its_history_has_it() {
         hears_nothing(socket).await;
     }
 
-    // Another conversation is heard by who follows all; so is what nobody in particular said.
+    // Messages of another session reach the client subscribed to all; so do injected messages.
     talk(&mut other, "garden", "k2").await;
     told(&mut follower, 4).await;
     hears_nothing(&mut reader).await;
@@ -140,7 +140,7 @@ async fn no_message_is_lost_however_many_wait_to_be_told() {
     get(&mut follower, "sessions.subscribe", json!({})).await;
     talk(&mut other, "main", "k1").await;
     told(&mut follower, 2).await;
-    // Nothing can be read until all of it is said.
+    // Transcript reads are blocked until all messages are stored.
     let let_read = reads.forget_permits(Semaphore::MAX_PERMITS);
     let count = 1_100;
     for number in 0..count {
@@ -155,7 +155,7 @@ async fn no_message_is_lost_however_many_wait_to_be_told() {
     assert_eq!(places, (3..count as u64 + 3).collect::<Vec<_>>());
 }
 
-/// Calls `gate` and `echo`, then says a word.
+/// Calls `gate` and `echo`, then answers.
 fn calls_two_tools() -> crate::support::Script {
     let words = says(&["done"]);
     Arc::new(move |answer| {
@@ -193,7 +193,7 @@ async fn a_result_that_waits_for_an_earlier_call_is_told_when_it_is_stored() {
             break;
         }
     }
-    // What is said elsewhere is told after all that was announced before it.
+    // Messages of another session are published after all those reported before.
     talk(&mut other, "garden", "k2").await;
     assert_eq!(told(&mut follower, 2).await.iter().map(role).collect::<Vec<_>>(), ["user", "assistant"]);
     world.gate.add_permits(1);
@@ -229,7 +229,7 @@ async fn what_could_not_be_read_is_told_once_it_can_be() {
     let mut other = world.client(4, json!({})).await;
     get(&mut follower, "sessions.subscribe", json!({})).await;
     blind.store(2, Ordering::SeqCst);
-    // From here on time passes as fast as nothing is to be done.
+    // From here on time advances as soon as all tasks are idle.
     tokio::time::pause();
     get(&mut other, "chat.send", json!({"sessionKey": "main", "message": "hello", "idempotencyKey": "k1"})).await;
     assert_eq!(texts(&told(&mut follower, 2).await), ["hello", "hi"]);

@@ -1,5 +1,5 @@
-//! The requirements of the edge, by their numbers: what strangers, pages and devices cannot do. Those of limits are in
-//! `limits`, those of networks and proxies in `edge`.
+//! The numbered security requirements of the network edge: what unauthenticated peers, web pages and devices cannot do.
+//! Limits are in `limits`, networks and proxies in `edge`.
 
 use std::{fs, net::Ipv4Addr, time::Duration};
 
@@ -17,7 +17,8 @@ use crate::{
     support::{Socket, TOKEN, World, connect, says, settings, sign},
 };
 
-/// Ways by which a link, a page or a history could slip another gateway or a token in, as query, path and `Referer`.
+/// Ways in which a link, a page or the browser history could inject another gateway or a token, as query, path and
+/// `Referer`.
 fn slipped_in(elsewhere: &str) -> Vec<(String, String)> {
     let names = ["gatewayUrl", "gateway_url", "gateway", "url", "ws", "wsUrl", "endpoint", "server", "host", "remote"];
     let queries = names.map(|name| format!("{name}=ws://{elsewhere}&token={TOKEN}"));
@@ -50,7 +51,7 @@ async fn r31_no_endpoint_and_no_token_comes_from_an_address() {
                 format!("GET {form} HTTP/1.1\r\nHost: localhost\r\nReferer: {referer}\r\nConnection: close\r\n\r\n");
             stream.write_all(head.as_bytes()).await.unwrap();
             let page = String::from_utf8(rest(stream).await).unwrap();
-            // Nothing of it is in the page or in a redirect, and the browser is told to speak to nobody else.
+            // It appears neither in the page nor in a redirect, and the policy forbids connections elsewhere.
             assert!(!page.contains(&there) && !page.contains(TOKEN), "{form}: {page}");
             assert!(!page.to_lowercase().contains("\r\nlocation:"), "{form}: {page}");
             if page.starts_with("HTTP/1.1 200") {
@@ -63,7 +64,7 @@ async fn r31_no_endpoint_and_no_token_comes_from_an_address() {
             } else {
                 assert!(page.starts_with("HTTP/1.1 404"), "{form}: {page}");
             }
-            // Nor does a token in the address open a socket.
+            // A token in the URL does not authenticate a socket either.
             let mut socket = Socket::open_at(world.address, form).await.ok().unwrap();
             let mut params = connect(4);
             params["auth"] = json!({});
@@ -75,7 +76,7 @@ async fn r31_no_endpoint_and_no_token_comes_from_an_address() {
     assert!(matches!(futures_util::poll!(std::pin::pin!(elsewhere.accept())), std::task::Poll::Pending));
 }
 
-/// Who clients say that they are.
+/// Client ids.
 const CLIENTS: [&str; 5] = ["openclaw-control-ui", "webchat-ui", "cli", "gateway-client", "openclaw-tui"];
 
 fn foreign_origins(port: u16) -> Vec<String> {
@@ -136,7 +137,7 @@ fn foreign_origins(port: u16) -> Vec<String> {
     {
         bad.push(format!("http://{name}:{port}"));
     }
-    // L11: another program of this machine is not the gateway.
+    // L11: another program on this machine is not the gateway.
     for place in ["localhost", "127.0.0.1", "[::1]", "127.0.0.2"] {
         bad.extend([
             format!("http://{place}:5173"),
@@ -147,7 +148,7 @@ fn foreign_origins(port: u16) -> Vec<String> {
     bad
 }
 
-/// The client does not wait for the upgrade: it says at once who it is and what it knows.
+/// The client does not wait for the upgrade: it sends its credentials at once.
 #[tokio::test]
 async fn r32_the_origin_is_judged_before_the_upgrade_whoever_the_client_says_it_is() {
     let world = World::new(says(&["hi"])).await;
@@ -186,7 +187,7 @@ async fn r32_the_origin_is_judged_before_the_upgrade_whoever_the_client_says_it_
     }
 }
 
-/// A text frame of a client, whose mask is nothing.
+/// A client's text frame with a zero mask.
 fn frame(text: &[u8]) -> Vec<u8> {
     let length = u16::try_from(text.len()).unwrap().to_be_bytes();
     [&[0x81, 0xfe], &length[..], &[0; 4], text].concat()
@@ -234,7 +235,7 @@ async fn r33_only_names_of_this_machine_are_answered() {
     for host in foreign {
         for path in ["/", "/health", "/v1/models", "/control-ui-config.json", "/hooks/wake"] {
             let (status, _) = http(world.address, &format!("GET {path} HTTP/1.1\r\nHost: {host}")).await;
-            // D16: 403, where the requirement had another number. What is no host at all is refused before.
+            // D16: 403, where the requirement had another number. What is not a host at all is rejected earlier.
             assert!(status == 403 || status == 400, "{host}{path} was answered with {status}");
         }
         if !host.is_empty() {
@@ -285,10 +286,10 @@ async fn r35_a_page_on_this_machine_guesses_ten_times() {
     }
     assert_eq!(codes.iter().filter(|code| **code == "AUTH_PASSWORD_MISMATCH").count(), 10);
     assert_eq!(codes[10..], vec![json!("AUTH_RATE_LIMITED"); 990]);
-    // Over HTTP it is the same door, and the right password is not looked at, either.
+    // HTTP shares the limiter: there, too, the correct password is not compared.
     let head = format!("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}");
     assert_eq!(http(world.address, &head).await.0, 429);
-    // For five minutes, of which the tries took some.
+    // Five minutes, minus the time of the attempts.
     let (_, wait) = guess("guess").await;
     let wait = Duration::from_millis(wait.unwrap());
     assert!((200..=300).contains(&wait.as_secs()), "{wait:?}");
@@ -302,7 +303,7 @@ async fn r35_a_page_on_this_machine_guesses_ten_times() {
     assert_eq!(guess(TOKEN).await.0, Value::Null);
 }
 
-/// Somebody who knows the secret and asked for nothing, and all methods that there are.
+/// An authenticated client without scopes, and the names of all methods.
 async fn nobody(world: &World) -> (Socket, Vec<String>) {
     let (mut nobody, _) = world.open().await;
     let mut params = connect(4);
@@ -344,8 +345,8 @@ async fn r38_every_method_asks_for_a_scope_and_what_is_unknown_for_the_highest()
     assert_eq!(unknown["error"]["message"], "unknown method: config.everything");
 }
 
-/// Methods are asked over the WebSocket and nowhere else; commands of the binary are clients of it. What else is answered
-/// over HTTP asks for the secret first, and takes no scopes from whoever asks.
+/// Methods are available through the WebSocket only; the binary's commands are clients of it. Other HTTP routes require
+/// the secret first and take no scopes from the request.
 #[tokio::test]
 async fn r39_there_is_one_way_to_every_method() {
     let world = World::new(says(&["hi"])).await;
@@ -372,7 +373,7 @@ async fn r39_there_is_one_way_to_every_method() {
     }
 }
 
-/// Connects as the test's device, through the proxy that is listed.
+/// Connects as the test's device through the trusted proxy.
 async fn from_afar(world: &World, change: fn(&mut Value)) -> (Socket, Value) {
     let headers = [("x-forwarded-for", "198.51.100.7"), ("host", "desk.example")];
     let mut socket = Socket::open_from(Ipv4Addr::new(127, 0, 0, 9), world.address, &headers).await.ok().unwrap();
@@ -408,7 +409,7 @@ async fn r43_a_device_from_elsewhere_waits_until_it_is_approved() {
     assert_eq!(welcome["payload"]["type"], "hello-ok", "{welcome}");
 }
 
-/// Connects as the test's device, on this machine.
+/// Connects as the test's device on this machine.
 async fn as_device(world: &World, token: Option<&str>, scopes: Value) -> (Socket, Value) {
     let (mut socket, challenge) = world.open().await;
     let ts = challenge["ts"].as_u64().unwrap();
@@ -429,13 +430,13 @@ async fn r42_a_device_is_known_by_its_token_until_that_is_replaced_or_revoked() 
     let (_first, hello) = as_device(&world, None, json!(["operator.read"])).await;
     let token = hello["payload"]["auth"]["deviceToken"].as_str().unwrap().to_owned();
     assert_eq!(token.len(), 43);
-    // R40: a token is worth what its device was granted, whatever is asked for.
+    // R40: a token grants what its device was granted, regardless of what is requested.
     let (mut second, hello) = as_device(&world, Some(&token), json!(["operator.read", "operator.admin"])).await;
     assert_eq!(hello["payload"]["auth"]["scopes"], json!(["operator.read"]), "{hello}");
     assert_eq!(hello["payload"]["auth"].get("deviceToken"), None);
     assert_eq!(second.ask("h", "health", json!({})).await["ok"], true);
     let device = owner.ask("l", "device.pair.list", json!({})).await["payload"]["paired"][0]["deviceId"].clone();
-    // Under load: many connections, each with questions that are not answered yet.
+    // Under load: many connections with unanswered requests.
     let mut busy = vec![second];
     for _ in 0..20 {
         let (mut socket, hello) = as_device(&world, Some(&token), json!(["operator.read"])).await;
@@ -448,7 +449,7 @@ async fn r42_a_device_is_known_by_its_token_until_that_is_replaced_or_revoked() 
     let role = json!({"deviceId": device, "role": "operator"});
     let rotated = owner.ask("r", "device.token.rotate", role.clone()).await;
     let new = rotated["payload"]["token"].as_str().unwrap().to_owned();
-    // From the answer on the old one is nothing.
+    // After the response, the old token is invalid.
     let (_socket, refused) = as_device(&world, Some(&token), json!(["operator.read"])).await;
     assert_eq!(refused["error"]["details"]["code"], "AUTH_TOKEN_MISMATCH", "{refused}");
     let closed = join_all(busy.iter_mut().map(Socket::rest)).await;
@@ -462,7 +463,7 @@ async fn r42_a_device_is_known_by_its_token_until_that_is_replaced_or_revoked() 
     assert_eq!(refused["error"]["details"]["code"], "AUTH_TOKEN_MISMATCH", "{refused}");
 }
 
-/// A challenge is for one connection, which does not wait for its answer for long.
+/// A challenge is valid for one connection and a short time.
 #[tokio::test]
 async fn r49_a_signature_is_good_once_and_for_a_short_while() {
     let world = World::new(says(&["hi"])).await;

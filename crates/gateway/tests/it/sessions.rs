@@ -1,4 +1,4 @@
-//! How conversations are found and changed, also while somebody works in them.
+//! Finding and changing sessions, also while runs are active.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::support::{Bent, Socket, World, says, waits};
 
-/// A store with these sessions in it.
+/// A store that contains these sessions.
 async fn store(sessions: &[(&str, Value)]) -> Arc<MemoryStore> {
     let store = MemoryStore::default();
     for (key, record) in sessions {
@@ -30,13 +30,13 @@ async fn store(sessions: &[(&str, Value)]) -> Arc<MemoryStore> {
     Arc::new(store)
 }
 
-/// Sends a message; its answer comes later.
+/// Sends a message; the result comes later.
 async fn send(socket: &mut Socket, run: &str, key: &str, text: &str) {
     let params = json!({"message": text, "idempotencyKey": run, "sessionKey": key});
     assert_eq!(socket.ask(run, "agent", params).await["payload"]["status"], "accepted");
 }
 
-/// The transcript that a run worked in, once it has ended well.
+/// Transcript of a run, once it has ended successfully.
 async fn session_of(socket: &mut Socket, run: &str) -> String {
     let answer = socket.answer(run).await;
     assert_eq!(answer["payload"]["status"], "ok", "{answer}");
@@ -48,7 +48,7 @@ async fn run(socket: &mut Socket, run: &str, key: &str, text: &str) -> String {
     session_of(socket, run).await
 }
 
-/// What was said in a session.
+/// Texts of a session's messages.
 async fn told(socket: &mut Socket, key: &str) -> Vec<String> {
     let history = socket.ask("history", "chat.history", json!({"sessionKey": key})).await;
     let messages = history["payload"]["messages"].as_array().unwrap().clone();
@@ -285,7 +285,7 @@ async fn a_command_keeps_its_place_among_the_messages() {
     assert_ne!(sessions[1], sessions[2]);
     assert_eq!(told(&mut socket, "main").await, ["Three", "hello world", "four", "hello world"]);
     assert_eq!(*world.asked.lock().unwrap(), [1, 3, 1, 3]);
-    // The same request again is not another command.
+    // A repeated request does not execute the command again.
     let params = json!({"message": "/NEW Three", "idempotencyKey": "k3", "sessionKey": "main"});
     assert_eq!(socket.ask("again", "agent", params).await["payload"]["status"], "ok");
     assert_eq!(told(&mut socket, "main").await.len(), 4);
@@ -345,7 +345,7 @@ async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     let params = json!({"message": "two", "idempotencyKey": "k2", "sessionKey": "garden"});
     let params = AgentParams::decode(Generation::Four, Some(params)).unwrap();
     let inbound = intake::agent(&world.hub, OWNER, params).await.unwrap();
-    // Each is handed to the lane when it is first polled, so the message stands behind the deletion.
+    // Each is handed to the lane when first polled, so the message is queued behind the deletion.
     let (deleted, accepted) = tokio::join!(world.hub.delete(&key, None), world.hub.submit(inbound));
     assert_eq!(deleted, Ok(Some(Deleted { archive: None })));
     assert!(matches!(accepted.unwrap().disposition, Disposition::New(_)));
@@ -362,7 +362,7 @@ async fn a_run_whose_session_got_a_new_transcript_does_not_go_on_after_a_restart
     let mut socket = world.client(4, json!({})).await;
     send(&mut socket, "k1", "main", "one").await;
     socket.ask("1", "sessions.reset", json!({"key": "main"})).await;
-    // The first process is as good as dead: its model never says another word.
+    // Simulates a dead process: its model never answers.
     let next = World::over(store, says(&["hi"])).await;
     assert_eq!(next.hub.recover(Default::default()).await.map(|recovered| recovered.resumed), Ok(0));
     let mut socket = next.client(4, json!({})).await;
@@ -385,7 +385,7 @@ async fn what_cannot_be_deleted_says_so() {
     assert!(refused(&mut socket, "sessions.delete", kept).await.contains("not supported yet"));
 }
 
-// Case 75 and, with what is scheduled in place of a heartbeat, case 77.
+// Case 75 and, with a scheduled run in place of a heartbeat, case 77.
 #[tokio::test]
 async fn a_stale_session_begins_anew_with_the_next_message_of_a_person() {
     let idle = Rule { mode: Some(Mode::Idle), ..Rule::default() };
@@ -394,18 +394,18 @@ async fn a_stale_session_begins_anew_with_the_next_message_of_a_person() {
     let store = store(&[("a", old("s-a")), ("b", old("s-b")), ("c", old("s-c"))]).await;
     let world = World::ruled(store, says(&["hi"]), Rules { freshness, ..Rules::default() }).await;
     let mut socket = world.client(3, json!({})).await;
-    // A person's message finds it stale, and keeps it fresh.
+    // A person's message finds the session stale, and keeps the new one fresh.
     let fresh = run(&mut socket, "k1", "a", "one").await;
     assert_ne!(fresh, "s-a");
     assert_eq!(run(&mut socket, "k2", "a", "two").await, fresh);
     assert_eq!(told(&mut socket, "a").await, ["one", "hi", "two", "hi"]);
     let row = socket.ask("1", "sessions.list", json!({"search": "main:a"})).await;
     assert_eq!(row["payload"]["sessions"][0]["label"], "mine");
-    // Who names a transcript gets it.
+    // A named transcript is used even if it is stale.
     let named = json!({"message": "x", "idempotencyKey": "k3", "sessionId": "s-b"});
     socket.ask("k3", "agent", named).await;
     assert_eq!(session_of(&mut socket, "k3").await, "s-b");
-    // What is scheduled neither begins a new one nor keeps the old one fresh.
+    // A scheduled run neither starts a new session nor keeps the old one fresh.
     let scheduled = json!({"message": "x", "idempotencyKey": "k4", "sessionKey": "c", "lane": "cron"});
     socket.ask("k4", "agent", scheduled).await;
     assert_eq!(session_of(&mut socket, "k4").await, "s-c");

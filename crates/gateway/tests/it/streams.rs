@@ -1,4 +1,4 @@
-//! How a run is streamed: the pace of its words, what is said of tools, and readers of all kinds.
+//! Streaming of runs: throttling, tool events, and all kinds of clients.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn deltas(frames: &[Value]) -> Vec<&Value> {
     chats.filter(|payload| payload["state"] == "delta").collect()
 }
 
-/// Says a word each time that the gate lets it, and ends with the last of them.
+/// Streams a text for each permit and ends after the last.
 fn speaks(gate: &Arc<Semaphore>, words: usize) -> Script {
     let gate = gate.clone();
     Arc::new(move |_| {
@@ -64,7 +64,7 @@ async fn a_conversation_is_paced_by_its_generation_and_all_of_it_is_told_before_
     let whole: String = (0..40).map(|word| format!(" {word}")).collect();
     for (frames, pace) in [(&frames, 75), (&older, 150)] {
         let deltas = deltas(frames);
-        // One at once, one each time that the pace is over, and the rest before the end.
+        // One at once, one per interval, and the rest before the end.
         let most = 2 + (took.as_millis() / pace) as usize;
         assert!((2..=most).contains(&deltas.len()), "{} deltas in {took:?}", deltas.len());
         assert_eq!(text(deltas.last().unwrap()), Some(whole.trim()));
@@ -120,7 +120,7 @@ async fn whoever_comes_late_hears_all_of_a_conversation_with_its_first_delta() {
     assert_eq!((&next["deltaText"], next.get("replace")), (&json!(" 1"), None));
 }
 
-/// Calls `echo`, then says a word.
+/// Calls `echo`, then answers.
 fn calls_a_tool() -> Script {
     let words = says(&["done"]);
     Arc::new(move |answer| {
@@ -133,7 +133,7 @@ fn calls_a_tool() -> Script {
     })
 }
 
-/// Cases 118 and 125: what is not told counts, and nobody is told of a hole.
+/// Cases 118 and 125: hidden events count in the sequence, and no gap is reported to clients.
 #[tokio::test]
 async fn steps_are_numbered_from_one_without_holes_and_those_that_are_not_told_raise_no_alarm() {
     for protocol in [3, 4] {
@@ -170,7 +170,7 @@ async fn an_answer_that_comes_at_once_is_one_step_and_one_delta() {
     assert_eq!(deltas(&frames).len(), 1);
 }
 
-/// Case 126: a listener that breaks.
+/// Case 126: a subscriber that disconnects.
 #[tokio::test]
 async fn a_client_that_breaks_off_disturbs_nobody() {
     let gate = Arc::new(Semaphore::new(0));
@@ -186,7 +186,7 @@ async fn a_client_that_breaks_off_disturbs_nobody() {
     assert_eq!(text(&lawful(&frames)["k"]), Some("hello world"));
 }
 
-/// Pitfall 51: what may become the word that says nothing is not told until it is known.
+/// Pitfall 51: text that may become the silent-reply token is held back until it is certain.
 #[tokio::test]
 async fn the_beginning_of_a_silent_answer_is_never_told() {
     let gate = Arc::new(Semaphore::new(0));
@@ -205,7 +205,7 @@ async fn the_beginning_of_a_silent_answer_is_never_told() {
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k")).await;
         let mut frames = until(&mut socket, |frame| frame["payload"]["data"]["phase"] == "start").await;
-        // As often as the model is asked to say something after all.
+        // The model is asked again several times after a silent reply.
         gate.add_permits(10);
         frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
         let told = |frame: &Value| {

@@ -1,4 +1,4 @@
-//! A gateway over a scripted model, and a client that speaks to it.
+//! Test support: a gateway with a scripted model, and a client.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -57,10 +57,10 @@ use crate::record::Notes;
 
 pub(crate) const TOKEN: &str = "the-shared-token";
 
-/// No honest answer takes this long; a test that waits for one fails instead of hanging.
+/// Timeout for everything a test waits for, so that it fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the model says in its n-th answer.
+/// The model's n-th answer.
 pub(crate) type Script = Arc<dyn Fn(usize) -> EventStream + Send + Sync>;
 
 struct Scripted {
@@ -87,7 +87,7 @@ pub(crate) fn done(stop: StopReason) -> Event {
     Event::Done(Done { stop, usage: Usage { input: 100, output: 5, ..Usage::default() } })
 }
 
-/// Every answer is these words.
+/// Every answer consists of these texts.
 pub(crate) fn says(words: &'static [&'static str]) -> Script {
     Arc::new(move |_| {
         let words = words.iter().map(|&word| Event::Text(word.to_owned()));
@@ -95,7 +95,7 @@ pub(crate) fn says(words: &'static [&'static str]) -> Script {
     })
 }
 
-/// Says a word, waits until the gate lets it go on, says the last word.
+/// Streams a text, waits for a permit, streams the rest.
 pub(crate) fn waits(gate: &Arc<Semaphore>) -> Script {
     let gate = gate.clone();
     Arc::new(move |_| {
@@ -109,14 +109,14 @@ pub(crate) fn waits(gate: &Arc<Semaphore>) -> Script {
     })
 }
 
-/// Says its arguments again, under this name and as a tool of this class. `fail` and `panic` in them say what goes wrong.
-/// The one that is called `gate` waits for a permit first.
+/// A tool that returns its arguments, with this name and class. `fail` and `panic` in the arguments cause errors. The
+/// one named `gate` waits for a permit first.
 struct Echo(&'static str, ToolClass, Arc<Semaphore>);
 
 #[async_trait]
 impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
-        // One that takes only numbers.
+        // This one accepts integers only.
         let parameters = match self.0 {
             "count" => json!({"type": "object", "properties": {"to": {"type": "integer"}}, "required": ["to"]}),
             _ => json!({}),
@@ -133,7 +133,7 @@ impl Tool for Echo {
             self.2.acquire().await.unwrap().forget();
         }
         cx.progress.report(ToolResult::text("half"));
-        // The run reads that while it has the turn; a result that is there already would win.
+        // Gives the run time to read the progress; an available result would take precedence.
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -145,19 +145,19 @@ impl Tool for Echo {
     }
 }
 
-/// What a store makes of a batch before it is stored.
+/// Hook that can reject a batch before it is stored.
 pub(crate) type Before = fn(&[Rec]) -> Result<(), StoreError>;
 
-/// A memory store that refuses what another kind of store would, and says what that would say.
+/// A memory store with injected errors and changed verdicts.
 pub(crate) struct Bent {
     pub(crate) store: MemoryStore,
     pub(crate) before: Before,
     pub(crate) after: fn(Verdict) -> Verdict,
-    /// Every batch waits until this lets it pass.
+    /// Every batch waits for a permit.
     pub(crate) gate: Arc<Semaphore>,
-    /// So does every look at a transcript.
+    /// Every read of a transcript waits for a permit.
     pub(crate) reads: Arc<Semaphore>,
-    /// So many looks at a transcript fail.
+    /// Number of transcript reads that fail.
     pub(crate) blind: Arc<AtomicUsize>,
 }
 
@@ -240,17 +240,17 @@ impl Store for Bent {
     }
 }
 
-/// A gateway at work.
+/// A running gateway.
 pub(crate) struct World {
     pub(crate) address: SocketAddr,
     pub(crate) hub: Hub,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinHandle<()>,
-    /// How many messages the model was shown, each time that it was asked.
+    /// Number of messages in each model request.
     pub(crate) asked: Arc<Mutex<Vec<usize>>>,
-    /// What it was shown.
+    /// The model requests.
     pub(crate) requests: Arc<Mutex<Vec<Request>>>,
-    /// The tool `gate` answers once for each permit.
+    /// The tool `gate` returns once per permit.
     pub(crate) gate: Arc<Semaphore>,
 }
 
@@ -267,7 +267,7 @@ impl World {
         Self::built(store, script, rules, |gateway| gateway).await
     }
 
-    /// With a gateway that says hi and is changed before it answers.
+    /// A gateway that answers "hi" and is configured by `change`.
     pub(crate) async fn with(change: impl FnOnce(Gateway) -> Gateway) -> Self {
         Self::built(Arc::new(MemoryStore::default()), says(&["hi"]), Rules::default(), change).await
     }
@@ -281,7 +281,7 @@ impl World {
         Self::equipped(store, script, rules, &[("echo", ToolClass::Read)], change).await
     }
 
-    /// With an agent that has these tools, which all say their arguments again.
+    /// With an agent that has these echo tools.
     pub(crate) async fn equipped(
         store: Arc<dyn Store>,
         script: Script,
@@ -350,7 +350,7 @@ impl World {
         Self { address, hub, stop, serving, asked, requests, gate }
     }
 
-    /// A connection that has not said anything yet, and its challenge.
+    /// Opens a connection and returns it with its challenge.
     pub(crate) async fn open(&self) -> (Socket, Value) {
         let mut socket = Socket::open(self.address, &[]).await.unwrap();
         let challenge = socket.next().await;
@@ -358,7 +358,7 @@ impl World {
         (socket, challenge["payload"].clone())
     }
 
-    /// A connection whose `connect` was good.
+    /// Opens a connection and completes the handshake.
     pub(crate) async fn client(&self, protocol: u64, change: Value) -> Socket {
         let (mut socket, _) = self.open().await;
         let mut params = connect(protocol);
@@ -386,7 +386,7 @@ pub(crate) fn settings(address: SocketAddr) -> Settings {
     }
 }
 
-/// A good `connect` without a device.
+/// Valid `connect` parameters without a device.
 pub(crate) fn connect(protocol: u64) -> Value {
     json!({
         "minProtocol": protocol, "maxProtocol": protocol, "role": "operator", "caps": ["tool-events"],
@@ -395,21 +395,21 @@ pub(crate) fn connect(protocol: u64) -> Value {
     })
 }
 
-/// A client's end of a socket.
+/// Client side of a WebSocket.
 pub(crate) struct Socket(WebSocketStream<TcpStream>, Notes);
 
 impl Socket {
-    /// Connects with these headers; an HTTP answer instead of a socket is its status.
+    /// Connects with these headers; an HTTP response instead of an upgrade is returned as its status.
     pub(crate) async fn open(address: SocketAddr, headers: &[(&'static str, &str)]) -> Result<Self, u16> {
         Self::open_from(Ipv4Addr::LOCALHOST, address, headers).await
     }
 
-    /// Connects at this path.
+    /// Connects to this path.
     pub(crate) async fn open_at(address: SocketAddr, path: &str) -> Result<Self, u16> {
         Self::opened(Ipv4Addr::LOCALHOST, (address, path), &[]).await
     }
 
-    /// The same, from another address of this machine.
+    /// Like [`open`](Self::open), from another address of this machine.
     pub(crate) async fn open_from(
         from: Ipv4Addr,
         address: SocketAddr,
@@ -455,13 +455,13 @@ impl Socket {
         self.say(&json!({"type": "req", "id": id, "method": method, "params": params}).to_string()).await;
     }
 
-    /// Asks, and returns the first answer; what else is heard until then is passed over.
+    /// Sends a request and returns its first response; other frames are skipped.
     pub(crate) async fn ask(&mut self, id: &str, method: &str, params: Value) -> Value {
         self.send(id, method, params).await;
         self.answer(id).await
     }
 
-    /// The next answer to a request; what else is heard until then is passed over.
+    /// Returns the next response to a request; other frames are skipped.
     pub(crate) async fn answer(&mut self, id: &str) -> Value {
         loop {
             let frame = self.next().await;
@@ -471,7 +471,7 @@ impl Socket {
         }
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     pub(crate) async fn next(&mut self) -> Value {
         match self.hear().await {
             Some(Message::Text(text)) => serde_json::from_str(&text).unwrap(),
@@ -479,7 +479,7 @@ impl Socket {
         }
     }
 
-    /// The frames up to the close, and its code and reason.
+    /// Returns the frames up to the close, and its code and reason.
     pub(crate) async fn rest(&mut self) -> (Vec<Value>, Option<(u16, String)>) {
         let mut frames = Vec::new();
         loop {
@@ -495,7 +495,7 @@ impl Socket {
         }
     }
 
-    /// The next message that is not a ping; `None` when the connection broke.
+    /// Returns the next message other than a ping; `None` when the connection is lost.
     async fn hear(&mut self) -> Option<Message> {
         loop {
             match timeout(PATIENCE, self.0.next()).await.expect("nothing was heard for too long") {
@@ -510,12 +510,12 @@ impl Socket {
     }
 }
 
-/// A device that signs.
+/// Signing key of the test's device.
 pub(crate) fn device() -> SigningKey {
     SigningKey::from_bytes(&[7; 32])
 }
 
-/// Adds the device's signature over what the parameters say; `form` is `v1`, `v2` or `v3`.
+/// Adds the device's signature over the parameters; `form` is `v1`, `v2` or `v3`.
 pub(crate) fn sign(params: &mut Value, form: &str, nonce: &str, signed_at: u64) {
     let key = device().verifying_key().to_bytes();
     let id: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();

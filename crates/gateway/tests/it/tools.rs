@@ -1,4 +1,4 @@
-//! Who is told what of a run's tools.
+//! Recipients and detail of tool events.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Script, Socket, World, done, says};
 
-/// Calls `echo`, then says a word.
+/// Calls `echo`, then answers.
 pub(crate) fn calls_a_tool() -> Script {
     let words = says(&["done"]);
     Arc::new(move |answer| {
@@ -37,7 +37,7 @@ async fn world(verbose: Option<&str>) -> World {
     World::over(Arc::new(store), calls_a_tool()).await
 }
 
-/// The data of the tool events that come before the last answer.
+/// Data of the tool events before the last response.
 async fn heard(socket: &mut Socket) -> Vec<Value> {
     let mut tools = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What became of messages, and what models took.
+//! `runs.*` and `usage.*`: timelines, token usage and cost.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn the_life_of_a_run_is_told_and_every_moment_has_a_name() {
     assert_eq!(asked[0]["prompt"]["messages"], 1);
     assert!(asked[0]["prompt"]["sections"].as_array().unwrap().len() > 3);
     assert!(asked[0]["firstMs"].is_u64());
-    // The newest is found without its name, and a second question finds the beginning of the first.
+    // `last` finds the newest run; its prompt begins with the same sections as that of the first request.
     assert_eq!(run(&mut socket, "r2", "again").await["payload"]["status"], "ok");
     let last = socket.ask("2", "runs.trace", json!({"id": "last"})).await["payload"].clone();
     assert_eq!(last["run"]["runId"], "r2");

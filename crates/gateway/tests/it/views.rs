@@ -1,4 +1,4 @@
-//! What clients show beside conversations: models, commands, tools, the log, and that conversations change.
+//! What clients show beside sessions: models, commands, tools, the log, and session changes.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ async fn who_follows_conversations_hears_that_they_change_and_nobody_else_does()
     );
     assert_eq!(get(&mut follower, "sessions.unsubscribe", json!({})).await, json!({"subscribed": false}));
     get(&mut other, "sessions.delete", json!({"key": "garden"})).await;
-    // All that is told is told in order: a change would have come before the end of this run.
+    // Events are ordered: a change would have come before the end of this run.
     for socket in [&mut follower, &mut other] {
         socket.send("r", "agent", json!({"message": "x", "idempotencyKey": "k", "sessionKey": "main"})).await;
         loop {

@@ -1,4 +1,4 @@
-//! Webhooks in: real HTTP, a scripted model, and what comes of what other programs send.
+//! Inbound webhooks: real HTTP and a scripted model.
 
 mod agent;
 mod doors;
@@ -24,7 +24,7 @@ use crate::support::{PATIENCE, World, says};
 
 const HOOK_TOKEN: &str = "the-hook-token";
 
-/// A gateway that answers webhooks, and a model that says it is done.
+/// A gateway with webhooks and a model that answers "all done".
 async fn world(change: impl FnOnce(&mut Webhooks)) -> World {
     world_over(Arc::new(MemoryStore::default()), change).await
 }
@@ -35,7 +35,7 @@ async fn world_over(store: Arc<dyn Store>, change: impl FnOnce(&mut Webhooks)) -
     World::built(store, says(&["all ", "done"]), Rules::default(), |gateway| gateway.with_webhooks(webhooks)).await
 }
 
-/// An answer over HTTP.
+/// An HTTP response.
 #[derive(Debug, PartialEq)]
 struct Answer {
     status: u16,
@@ -64,7 +64,7 @@ impl Answer {
     }
 }
 
-/// A request with these headers besides what every request has.
+/// Sends a request with additional headers.
 async fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut request = format!("{line} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in headers {
@@ -73,7 +73,7 @@ async fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &
     exchange(address, &format!("{request}\r\n{body}")).await
 }
 
-/// Sends bytes and reads until the gateway hangs up.
+/// Sends a raw request and reads until the gateway closes the connection.
 async fn exchange(address: SocketAddr, request: &str) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -83,7 +83,7 @@ async fn exchange(address: SocketAddr, request: &str) -> Answer {
     Answer { status: head.split(' ').nth(1).unwrap().parse().unwrap(), head: head.to_owned(), body: body.to_owned() }
 }
 
-/// A request of somebody who knows the token.
+/// Sends a request with the token.
 async fn post(world: &World, place: &str, body: Value) -> Answer {
     post_with(world, place, &[], &body.to_string()).await
 }
@@ -98,7 +98,7 @@ fn main_session() -> SessionKey {
     AgentId::main().main_session()
 }
 
-/// What the main session is yet to be told.
+/// Texts queued for the main session.
 async fn events(world: &World) -> Vec<String> {
     let sessions = world.hub.sessions().await.unwrap();
     let main = sessions.iter().find(|(key, _)| *key == main_session());
@@ -106,7 +106,7 @@ async fn events(world: &World) -> Vec<String> {
     events.into_iter().flatten().map(|event| event.as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until the main session is to be told so many things.
+/// Waits until `count` texts are queued for the main session.
 async fn told(world: &World, count: usize) -> Vec<String> {
     let waiting = async {
         loop {
@@ -120,7 +120,7 @@ async fn told(world: &World, count: usize) -> Vec<String> {
     timeout(PATIENCE, waiting).await.expect("the main session was not told")
 }
 
-/// The last words of each question that the model was asked.
+/// Last message of each model request.
 fn asked(world: &World) -> Vec<String> {
     let requests = world.requests.lock().unwrap();
     let last = |request: &Request| match &**request.messages.last().unwrap() {

@@ -104,7 +104,7 @@ async fn a_call_of_the_callers_tool_is_handed_over_and_its_result_comes_back() {
     assert_eq!(second["choices"][0]["message"], json!({"role": "assistant", "content": "It is 18 degrees."}));
     let asked = ["user How is the weather in Paris?", r#"assistant call_1 get_weather {"city":"Paris"}"#];
     assert_eq!(conversation(&world), [&asked[..], &[r#"result call_1 get_weather {"celsius":18}"#]].concat());
-    // Told once more, with a question behind it.
+    // The same conversation, followed by another question.
     let more = json!({"role": "user", "content": "And tomorrow?"});
     let messages = json!([question, first["choices"][0]["message"], result, more]);
     post(&world, PATH, json!({"messages": messages, "tools": tools})).await.json();
@@ -126,7 +126,7 @@ async fn a_session_that_knows_the_call_gets_its_result() {
         conversation(&world),
         ["user Paris?", r#"assistant call_1 get_weather {"city":"Paris"}"#, "result call_1 get_weather 18"]
     );
-    // One that nobody asked for is told in words.
+    // A result without a call is passed on as text.
     let stray = json!({"role": "tool", "tool_call_id": "call_9", "content": "19"});
     post(&world, PATH, body(json!([stray]))).await;
     assert_eq!(conversation(&world).last().unwrap(), "user [Result of the call (call_9)]\n19");
@@ -212,7 +212,7 @@ async fn a_user_has_one_session_and_nobody_has_another_each_time() {
     for _ in 0..2 {
         assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
     }
-    // Nobody can come back to them.
+    // The sessions are ephemeral.
     until_sessions(&world, 0).await;
     body["user"] = "Ann".into();
     for asked in [1, 3] {
@@ -220,7 +220,7 @@ async fn a_user_has_one_session_and_nobody_has_another_each_time() {
         assert_eq!(world.asked.lock().unwrap().last(), Some(&asked));
     }
     assert!(sessions(&world).await.contains(&"agent:main:openai-user:%41nn".to_owned()));
-    // Whose id begins as another's does not read what that one said.
+    // A user id that has another one as its prefix does not share its session.
     body["user"] = "Ann:thread:1".into();
     assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
     assert_eq!(world.asked.lock().unwrap().last(), Some(&1));
@@ -284,7 +284,7 @@ async fn a_model_that_fails_is_an_error_that_is_not_retried() {
     assert_eq!(events[1..], [json!({ "error": error }), json!("[DONE]")]);
 }
 
-/// Sends a request and leaves its answer unread.
+/// Sends a request and does not read the response.
 async fn open(world: &World, body: &Value) -> TcpStream {
     let body = body.to_string();
     let mut caller = TcpStream::connect(world.address).await.unwrap();
@@ -297,7 +297,7 @@ async fn open(world: &World, body: &Value) -> TcpStream {
     caller
 }
 
-/// Reads until this was heard.
+/// Reads until this text was received.
 async fn hear(caller: &mut TcpStream, what: &str) {
     let mut heard = String::new();
     while !heard.contains(what) {
@@ -353,14 +353,14 @@ async fn a_caller_that_leaves_before_its_message_is_stored_leaves_no_run() {
     let run = at_work(&world).await;
     let follower = world.hub.follow(&run).unwrap();
     caller.shutdown().await.unwrap();
-    // Nothing more is heard once the gateway has noticed.
+    // The stream ends once the gateway has noticed.
     assert_eq!(timeout(PATIENCE, caller.read(&mut [0])).await.unwrap().unwrap(), 0);
     gate.add_permits(100);
     let State::Ended(end) = timeout(PATIENCE, follower.end()).await.unwrap() else { panic!("the run has no end") };
     assert_eq!(end.outcome, Outcome::Aborted(AbortReason::User));
 }
 
-/// The run at work, once there is one.
+/// Waits for an active run.
 async fn at_work(world: &World) -> RunId {
     loop {
         if let Some(work) = world.hub.work().first() {
@@ -370,7 +370,7 @@ async fn at_work(world: &World) -> RunId {
     }
 }
 
-/// An answer of a gateway that stops, and the tape of the run that it was to tell of.
+/// Sends a request and stops the gateway; returns the response and the run's tape.
 async fn answer_at_stop(world: &World, user: Value, stop: impl AsyncFnOnce()) -> (Answer, Arc<Tape>) {
     let mut body = hi();
     body["user"] = user;
@@ -397,7 +397,7 @@ async fn whoever_waits_when_the_gateway_stops_is_told_not_to_send_it_again() {
             (answer.status, answer.header("x-should-retry"), answer.json()),
             (503, Some("false"), json!({"error": {"message": message, "type": "api_error"}}))
         );
-        // The gateway waits until what nobody can come back to is stopped.
+        // Shutdown waits until ephemeral runs are aborted.
         timeout(PATIENCE, &mut world.serving).await.unwrap().unwrap();
         if is_stopped {
             let State::Ended(end) = timeout(PATIENCE, Follower::new(tape).end()).await.unwrap() else {

@@ -1,4 +1,4 @@
-//! Who may ask, for what, and how much.
+//! Authentication, routing and size limits.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The fields of requests beside what they say: what is wrong is refused by its name, and what is honoured is passed on.
+//! Request fields other than the messages: invalid ones are rejected by name, supported ones are passed on.
 
 use homard_model::Level;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::support::says;
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
 
-/// A good request with these fields besides.
+/// A valid request with additional fields.
 fn with(path: &str, fields: &Value) -> Value {
     let mut body = match path {
         CHAT => json!({"messages": [{"role": "user", "content": "hi"}]}),

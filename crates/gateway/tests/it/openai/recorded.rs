@@ -1,4 +1,4 @@
-//! What the official clients send, as `cargo xtask conform` recorded it, and that it is answered.
+//! Replays requests of the official clients, recorded by `cargo xtask conform`.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use super::*;
 
 const WORDS: &str = "It is 18 degrees.";
 
-/// The checks of a client, each with what it sent.
+/// The checks of a client, each with its requests.
 fn recorded(text: &str) -> Vec<(String, Vec<Value>)> {
     let mut checks: Vec<(String, Vec<Value>)> = Vec::new();
     for request in serde_json::from_str::<Vec<Value>>(text).unwrap() {
@@ -38,7 +38,7 @@ async fn answer(world: &World, request: &Value, previous: &Value) -> Answer {
     send(world.address, &line, &headers, &body).await
 }
 
-/// What an answer says, and the arguments of the calls in it, whichever API and whether it is a stream.
+/// Text of a response and arguments of its calls, for either API, streamed or not.
 fn said(answer: &Answer) -> (String, Vec<Value>) {
     let whole = match answer.header("content-type") {
         Some("text/event-stream") => {
@@ -64,7 +64,7 @@ fn said(answer: &Answer) -> (String, Vec<Value>) {
     (text.unwrap_or_default().to_owned(), calls.map(|call| call["arguments"].clone()).collect())
 }
 
-/// Answers everything that a client sent, and sees that it gets what it got then.
+/// Replays all requests of a client and compares the responses.
 async fn replay(text: &str) {
     let checks = recorded(text);
     assert!(checks.len() >= 10, "only {} checks are on record", checks.len());

@@ -142,7 +142,7 @@ async fn an_answer_is_gone_on_from_with_the_agent_that_gave_it() {
     assert_eq!((answer.status, answer.json()), (400, error.clone()));
     let answer = post_with(&world, PATH, &[("x-openclaw-agent-id", "main")], body("gpt-5")).await;
     assert_eq!((answer.status, answer.json()), (400, error));
-    // Who names no agent goes on with that one.
+    // A request that names no agent continues with that one.
     assert_eq!(post(&world, PATH, body("openclaw")).await.status, 200);
     assert_eq!(sessions(&world).await, ["agent:ops:notes"]);
 }

@@ -1,4 +1,4 @@
-//! What comes of `/wake` and `/agent`.
+//! `/wake` and `/agent`.
 
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn commands_of_strangers_are_only_words() {
     let run = post(&world, "agent", json!({"message": "/stop", "wakeMode": "next-heartbeat"})).await.run();
     assert_eq!(told(&world, 1).await, ["Hook Hook: all done"]);
     assert_eq!(asked(&world).len(), 1);
-    // Two requests without a key are two runs, however alike they are.
+    // Two requests without a key are two runs, even if they are equal.
     assert_ne!(post(&world, "agent", json!({"message": "/stop", "wakeMode": "next-heartbeat"})).await.run(), run);
 }
 
@@ -76,7 +76,7 @@ async fn what_a_run_cannot_have_is_told() {
         let answer = post(&world, "agent", body.clone()).await;
         assert_eq!(answer.json(), (400, json!({"ok": false, "error": why})), "{body}");
     }
-    // The default agent needs no permission.
+    // The default agent is always allowed.
     post(&world, "agent", json!({"message": "m", "agentId": "Main", "wakeMode": "next-heartbeat"})).await.run();
 }
 
@@ -104,6 +104,6 @@ async fn a_request_names_its_session_where_the_owner_says_so() {
         assert_eq!(told(&world, count).await.len(), count);
         assert_eq!(world.hub.session_of_run(&run).await.unwrap().unwrap().as_str(), "agent:main:hook:shop");
     }
-    // A session with a name remembers.
+    // A named session keeps its history.
     assert_eq!(*world.asked.lock().unwrap(), [1, 3]);
 }

@@ -1,4 +1,4 @@
-//! Who may send what, and how much of it.
+//! Authentication, routing and size limits.
 
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
@@ -30,7 +30,8 @@ async fn whoever_does_not_know_the_token_is_told_nothing() {
     ];
     for headers in wrong {
         for line in ["POST /hooks/wake", "POST /hooks/nowhere", "GET /hooks/wake", "POST /hooks"] {
-            // Missing ones are not counted, the others are: see that nobody is locked out yet.
+            // A missing token does not count as a failed attempt. Wrong ones do, so each is sent once, to stay below the
+            // lockout.
             if headers.is_empty() || line == "POST /hooks/wake" {
                 assert_eq!(send(world.address, line, headers, "{}").await.text(), (401, "Unauthorized"), "{headers:?}");
             }
@@ -51,7 +52,7 @@ async fn ten_wrong_tokens_lock_webhooks_and_nothing_else() {
     assert_eq!(locked.status, 429);
     let wait: u64 = locked.header("retry-after").unwrap().parse().unwrap();
     assert!((290..=300).contains(&wait), "{wait}");
-    // The owner is not locked out by somebody who guesses here.
+    // Guesses here do not lock the owner out of the gateway.
     world.client(4, json!({})).await;
 }
 
@@ -112,7 +113,7 @@ async fn the_token_is_looked_at_before_the_body() {
     let head =
         "POST /hooks/agent HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\nContent-Length: 1000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    // Not a byte of the body ever comes.
+    // The body is never sent.
     let mut answer = [0; 12];
     timeout(PATIENCE, stream.read_exact(&mut answer)).await.expect("no answer came").unwrap();
     assert_eq!(&answer, b"HTTP/1.1 401");

@@ -1,4 +1,4 @@
-//! What comes of paths that the owner made up.
+//! Mappings of custom paths.
 
 use async_trait::async_trait;
 use homard_agent::schedule::job::Wake;
@@ -56,7 +56,7 @@ async fn the_first_mapping_that_fits_says_what_is_done() {
     assert_eq!(post(&world, "other", json!({})).await.text(), (404, "Not Found"));
 }
 
-/// Does what the body says.
+/// Acts as the body says.
 struct Puppet;
 
 #[async_trait]

@@ -1,10 +1,10 @@
-//! What comes again is done once, also after a restart.
+//! Repeated requests are processed once, also after a restart.
 
 use serde_json::json;
 
 use super::*;
 
-/// A gateway over this store; the one before has gone.
+/// Stops the gateway and starts another one with the same store.
 async fn again(world: World, store: &Arc<MemoryStore>, change: impl FnOnce(&mut Webhooks)) -> World {
     world.hub.shut_down().await;
     world.stop.cancel();
@@ -45,7 +45,7 @@ async fn ten_sends_are_one_run() {
     }
     assert_eq!(runs, vec![runs[0].clone(); 10]);
     assert_eq!((count + asked(&world).len(), events(&world).await), (1, vec!["Hook Shop: all done".to_owned()]));
-    // No session was made for those that were not run.
+    // No session was created for the repetitions.
     assert_eq!(world.hub.sessions().await.unwrap().len(), 2);
 
     let other = [("Idempotency-Key", "order-7")];
@@ -80,7 +80,7 @@ async fn an_event_that_is_told_again_in_other_words_is_one_run() {
     let world = world_over(store.clone(), gmail).await;
     let run = post(&world, "gmail", mail(1)).await.run();
     assert_eq!(told(&world, 1).await, ["Hook Gmail: all done"]);
-    // A key that anybody on the way can add does not make another event of it.
+    // A key added to the headers by an intermediary does not make it a different event.
     let key = [("Idempotency-Key", "fresh")];
     assert_eq!(post_with(&world, "gmail/", &key, &mail(2).to_string()).await.run(), run);
     let world = again(world, &store, gmail).await;
@@ -109,14 +109,14 @@ async fn the_main_session_is_told_once() {
     assert_eq!(events(&world).await.len(), 2);
 }
 
-/// What is noted in the main session's record of runs that it is yet to hear of.
+/// Runs recorded in the main session's record that are not reported yet.
 async fn noted(world: &World) -> Option<Value> {
     let sessions = world.hub.sessions().await.unwrap();
     let main = sessions.iter().find(|(key, _)| *key == main_session());
     main.and_then(|(_, record)| record.extra.get("webhookRuns").cloned())
 }
 
-/// Waits until nothing is noted.
+/// Waits until nothing is recorded.
 async fn settled(world: &World) {
     let waiting = async {
         while noted(world).await.is_some() {
@@ -133,7 +133,7 @@ async fn a_run_of_which_nobody_heard_is_told_by_the_next_start() {
     let run = post(&world, "agent", json!({"message": "look", "wakeMode": "next-heartbeat"})).await.run();
     assert_eq!(told(&world, 1).await, ["Hook Hook: all done"]);
     settled(&world).await;
-    // As if the process had died when the run was over, and another one before its run was on disk.
+    // As if the process had died after the end of one run, and another before its run was stored.
     let mark = json!({"name": "Shop", "wakeMode": "next-heartbeat"});
     let runs = json!({run.as_str(): mark, "hook-unknown": mark, "hook-strange": 7});
     let changes = [("systemEvents".to_owned(), Value::Null), ("webhookRuns".to_owned(), runs)];

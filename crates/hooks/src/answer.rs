@@ -1,108 +1,108 @@
-//! What a hook may answer, and how the answers of several become one.
+//! Results of hooks, and how the results of several hooks are merged.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Point;
 
-/// What a hook answers; what does not belong to the point is passed over.
+/// Result of a hook; fields that do not apply to the point are ignored.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Answer {
-    /// What stands before the user's message.
+    /// Text inserted before the user's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prepend_context: Option<String>,
-    /// What stands after it.
+    /// Text appended to the user's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_context: Option<String>,
-    /// What the model is told instead of the house's own prompt.
+    /// Replacement for the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// What stands before that prompt.
+    /// Text inserted before the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prepend_system_context: Option<String>,
-    /// What stands after it.
+    /// Text appended to the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_system_context: Option<String>,
-    /// The only tools that may be called.
+    /// Names of the only tools that may be called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools_allow: Option<Vec<String>>,
-    /// Who answers: the provider.
+    /// Provider to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_override: Option<String>,
-    /// Who answers: the model.
+    /// Model to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_override: Option<String>,
-    /// What changes in a tool's arguments.
+    /// Changed tool arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Map<String, Value>>,
-    /// Whether it must not happen.
+    /// True to block the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<bool>,
-    /// Why it must not.
+    /// Reason of the block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_reason: Option<String>,
-    /// What a tool is taken to have answered: content and details.
+    /// Replacement for a tool's result: content and details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// The message that is stored instead.
+    /// Message to store instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<Value>,
-    /// What is sent instead.
+    /// Text to send instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Whether nothing is sent.
+    /// True to cancel the delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel: Option<bool>,
-    /// Why not.
+    /// Reason of the cancellation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_reason: Option<String>,
-    /// Whether the hook answers the user itself.
+    /// True if the hook replies to the user itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handled: Option<bool>,
-    /// With what: a text, or an object with one.
+    /// The hook's own reply: a string, or an object with `text`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<Value>,
-    /// Why.
+    /// Reason of the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl Answer {
-    /// Nothing.
+    /// An empty result.
     pub fn nothing() -> Self {
         Self::default()
     }
 
-    /// That it must not happen.
+    /// A result that blocks the operation.
     pub fn block(reason: impl Into<String>) -> Self {
         Self { block: Some(true), block_reason: Some(reason.into()), ..Self::default() }
     }
 
-    /// Whether nothing is answered.
+    /// Returns true if no field is set.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Why it must not happen, if so.
+    /// Returns the reason if the operation is blocked or cancelled.
     pub fn refusal(&self) -> Option<&str> {
         let reason = self.block_reason.as_deref().or(self.cancel_reason.as_deref()).or(self.reason.as_deref());
         let is_refused = self.block == Some(true) || self.cancel == Some(true);
         is_refused.then(|| reason.unwrap_or("blocked by a hook"))
     }
 
-    /// What the hook says to the user itself.
+    /// Returns the text of the hook's own reply.
     pub fn spoken(&self) -> Option<&str> {
         let reply = self.reply.as_ref()?;
         reply.as_str().or_else(|| reply.get("text")?.as_str())
     }
 
-    /// Whether nobody else needs to be asked.
+    /// True if no further hook needs to be called.
     pub(crate) fn is_final(&self) -> bool {
         self.refusal().is_some() || self.handled == Some(true)
     }
 
-    /// Its fields that are set, by their names.
+    /// Names of the fields that are set.
     pub(crate) fn fields(&self) -> Vec<String> {
         match serde_json::to_value(self) {
             Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
@@ -110,13 +110,13 @@ impl Answer {
         }
     }
 
-    /// Puts a later answer to this one. To forbid something counts, to allow it does not: it was allowed already.
+    /// Merges a later result into this one. A block takes effect; `block: false` does not undo an earlier one.
     pub(crate) fn add(&mut self, point: Point, next: Self) {
         join(&mut self.prepend_context, next.prepend_context);
         join(&mut self.append_context, next.append_context);
         join(&mut self.prepend_system_context, next.prepend_system_context);
         join(&mut self.append_system_context, next.append_system_context);
-        // Before a prompt is built the first word counts, under the older name the last one.
+        // At `before_prompt_build` the first value applies, at the older `before_agent_start` the last.
         if point == Point::BeforeAgentStart {
             last(&mut self.system_prompt, next.system_prompt);
         } else {

@@ -1,17 +1,17 @@
-//! Whether somebody who hung lately is asked again.
+//! Circuit breaker for hooks that time out.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// After so many failures…
+/// Number of failures within [`WITHIN`] that opens the breaker.
 const FAILURES: usize = 3;
-/// …within this time…
+/// Period over which failures are counted.
 const WITHIN: Duration = Duration::from_secs(60);
-/// …nobody is asked for this long.
+/// Time the breaker stays open.
 const REST: Duration = Duration::from_secs(60);
 
-/// The failures of late.
+/// State of a circuit breaker.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     failures: VecDeque<Instant>,
@@ -19,16 +19,16 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// Whether it is better not to ask.
+    /// Returns true if the hook must not be called.
     pub(crate) fn is_open(&mut self, now: Instant) -> bool {
         if self.rests_until.is_some_and(|until| until <= now) {
-            // One more try: the next failure parks it again.
+            // Half-open: the next failure opens it again.
             self.rests_until = None;
         }
         self.rests_until.is_some()
     }
 
-    /// Notes a failure; says whether it was the one too many.
+    /// Records a failure; returns true if it opens the breaker.
     pub(crate) fn failed(&mut self, now: Instant) -> bool {
         self.failures.retain(|at| now.duration_since(*at) < WITHIN);
         self.failures.push_back(now);
@@ -40,7 +40,7 @@ impl Breaker {
         is_enough
     }
 
-    /// Notes that it works.
+    /// Records a success.
     pub(crate) fn succeeded(&mut self) {
         self.failures.clear();
     }

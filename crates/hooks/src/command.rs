@@ -1,4 +1,4 @@
-//! Chat commands of others: a word that is answered without a model.
+//! Chat commands of plugins, which are answered without a model.
 
 use std::path::PathBuf;
 
@@ -8,50 +8,50 @@ use serde_json::Value;
 
 use crate::HookError;
 
-/// How long what follows a command may be, in characters.
+/// Maximum length of a command's arguments in characters.
 const LONGEST: usize = 4096;
 
 /// A chat command.
 #[async_trait]
 pub trait SlashCommand: Send + Sync {
-    /// Its word, without the slash.
+    /// Returns its name, without the slash.
     fn name(&self) -> &str;
 
-    /// What it does, in a line.
+    /// Returns a one-line description.
     fn description(&self) -> &str;
 
-    /// Whether words may follow it.
+    /// Returns true if it accepts arguments.
     fn takes_words(&self) -> bool;
 
-    /// Does it; returns what is said.
+    /// Executes the command; returns the reply.
     async fn run(&self, asked: Asked) -> Result<String, HookError>;
 }
 
-/// How a command was given.
+/// Invocation of a command.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Asked {
-    /// Who gave it.
+    /// Id of the sender.
     pub sender_id: String,
-    /// Where.
+    /// Channel it was sent on.
     pub channel: String,
-    /// Whether they may.
+    /// True if the sender is authorised.
     pub is_authorized_sender: bool,
-    /// What followed it.
+    /// Arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
-    /// All of it.
+    /// The whole message.
     pub command_body: String,
-    /// The session.
+    /// Session key.
     pub session_key: String,
-    /// Where the agent lives.
+    /// Workspace of the agent.
     pub workspace_dir: PathBuf,
-    /// The house's settings, if the command's owner may see them.
+    /// The gateway's config, if the command's plugin may see it.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub config: Value,
 }
 
-/// A text as a command's word and what follows it, without control characters.
+/// Splits a text into command name and arguments, without control characters.
 pub(crate) fn split(text: &str) -> Option<(String, String)> {
     let rest = text.trim().strip_prefix('/')?;
     let end = rest.find(|letter: char| letter.is_whitespace() || letter == ':').unwrap_or(rest.len());

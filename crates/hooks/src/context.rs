@@ -1,68 +1,68 @@
-//! What a hook is told beside the event: where in the house it happens.
+//! Context of a hook call: agent, session, run, channel and tool.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where something happens. What is not known or does not apply is left out.
+/// Context of a hook call. Fields that are unknown or do not apply are omitted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Context {
-    /// The agent.
+    /// Agent id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The session.
+    /// Session key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
-    /// Its transcript.
+    /// Session id, which names the transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The run.
+    /// Run id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// Where the agent lives.
+    /// Workspace of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_dir: Option<PathBuf>,
-    /// The surface that the message came through.
+    /// Channel or client that the message came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_provider: Option<String>,
-    /// What began the run: user, heartbeat or cron.
+    /// Trigger of the run: user, heartbeat or cron.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
-    /// Who answers: the provider.
+    /// Provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_provider_id: Option<String>,
-    /// Who answers: the model.
+    /// Model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_id: Option<String>,
-    /// The channel.
+    /// Channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel_id: Option<String>,
-    /// The channel, as newer plugins call it.
+    /// Channel, under the name that newer plugins use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// The chat there, as newer plugins call it.
+    /// Chat id, under the name that newer plugins use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_id: Option<String>,
-    /// Which of our accounts there.
+    /// Account on the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// The chat there.
+    /// Chat id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// Who wrote.
+    /// Id of the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender_id: Option<String>,
-    /// The message, as the channel calls it.
+    /// Message id on the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// The tool.
+    /// Tool name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    /// The call.
+    /// Tool call id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// The gateway's port.
+    /// Port of the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! What is told at each point. As JSON the fields are OpenClaw's.
+//! Events passed to hooks, one per point. The JSON field names are OpenClaw's.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -8,210 +8,210 @@ use serde_json::{Map, Value};
 
 use crate::{Answer, Point};
 
-/// What is told at a point.
+/// Event at a hook point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub enum Event {
-    /// Before it is decided who answers.
+    /// Before the model is selected.
     BeforeModelResolve {
-        /// What is asked.
+        /// The user's message.
         prompt: String,
     },
-    /// Before the prompt of a run is put together.
+    /// Before the prompt of a run is built.
     BeforePromptBuild(Turn),
-    /// The older name of that.
+    /// Older name of `BeforePromptBuild`.
     BeforeAgentStart(Turn),
-    /// Before an agent answers.
+    /// Before an agent replies.
     BeforeAgentReply {
-        /// What is asked, without directives.
+        /// The user's message, without directives.
         cleaned_body: String,
     },
-    /// A model is asked.
+    /// A model is requested.
     LlmInput(LlmInput),
     /// A model has answered.
     LlmOutput(LlmOutput),
-    /// Before a tool is called.
+    /// Before a tool call.
     BeforeToolCall(Called),
-    /// After a tool was called.
+    /// After a tool call.
     AfterToolCall(ToolCalled),
-    /// Before a tool's result is stored.
+    /// Before a tool result is stored.
     ToolResultPersist(Persist),
-    /// Before a line of a transcript is stored.
+    /// Before a transcript entry is stored.
     BeforeMessageWrite {
-        /// The line's message.
+        /// The entry's message.
         message: Value,
     },
-    /// Before a conversation is made short.
+    /// Before compaction of a session.
     BeforeCompaction(Compacting),
-    /// After it was.
+    /// After compaction of a session.
     AfterCompaction(Compacted),
-    /// Before a session gets a new transcript.
+    /// Before a session is reset.
     BeforeReset(Reset),
     /// A session has a new transcript.
     SessionStart(SessionStart),
-    /// A session's transcript is left behind.
+    /// A session's transcript has ended.
     SessionEnd(SessionEnd),
-    /// A message came in.
+    /// A message was received.
     MessageReceived(Received),
-    /// Before a message goes out.
+    /// Before a message is sent.
     MessageSending(Sending),
-    /// A message went out, or could not.
+    /// A message was sent, or sending failed.
     MessageSent(Sent),
     /// A run has ended.
     AgentEnd(AgentEnd),
-    /// The gateway is up.
+    /// The gateway has started.
     GatewayStart {
-        /// Where it listens.
+        /// Its port.
         port: u16,
     },
-    /// The gateway goes down.
+    /// The gateway is stopping.
     GatewayStop {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A run that begins.
+/// A run that is about to start.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Turn {
-    /// What is asked.
+    /// The user's message.
     pub prompt: String,
-    /// The conversation before that.
+    /// Preceding messages.
     pub messages: Vec<Arc<Message>>,
 }
 
-/// A model that is asked.
+/// A model request.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LlmInput {
-    /// The run.
+    /// Run id.
     pub run_id: String,
-    /// The transcript.
+    /// Session id.
     pub session_id: String,
-    /// Who is asked: the provider.
+    /// Provider.
     pub provider: String,
-    /// Who is asked: the model.
+    /// Model.
     pub model: String,
-    /// What it is told before the conversation.
+    /// System prompt.
     pub system_prompt: String,
-    /// What was said last.
+    /// Last user message.
     pub prompt: String,
-    /// The conversation before that.
+    /// Preceding messages.
     pub history_messages: Vec<Arc<Message>>,
-    /// How many pictures go along.
+    /// Number of images.
     pub images_count: usize,
-    /// The tools that it may call.
+    /// Available tools.
     pub tools: Vec<Value>,
 }
 
-/// A model that has answered.
+/// A model's answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LlmOutput {
-    /// The run.
+    /// Run id.
     pub run_id: String,
-    /// The transcript.
+    /// Session id.
     pub session_id: String,
-    /// Who answered: the provider.
+    /// Provider.
     pub provider: String,
-    /// Who answered: the model.
+    /// Model.
     pub model: String,
-    /// Both in one.
+    /// Provider and model in one string.
     pub resolved_ref: String,
-    /// What it said.
+    /// Texts of the answer.
     pub assistant_texts: Vec<String>,
-    /// Its whole message.
+    /// The complete message.
     pub last_assistant: Value,
-    /// What it took.
+    /// Token usage.
     pub usage: Usage,
 }
 
-/// A tool that is about to be called.
+/// A tool call that is about to be made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Called {
-    /// The tool.
+    /// Tool name.
     pub tool_name: String,
-    /// With what.
+    /// Arguments.
     pub params: Map<String, Value>,
-    /// The run.
+    /// Run id.
     pub run_id: String,
-    /// The call.
+    /// Tool call id.
     pub tool_call_id: String,
 }
 
-/// A tool that was called.
+/// A completed tool call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCalled {
-    /// The tool.
+    /// Tool name.
     pub tool_name: String,
-    /// With what.
+    /// Arguments.
     pub params: Map<String, Value>,
-    /// The run.
+    /// Run id.
     pub run_id: String,
-    /// The call.
+    /// Tool call id.
     pub tool_call_id: String,
-    /// What it answered: content and details.
+    /// Result: content and details.
     pub result: Value,
-    /// Why it failed, if it did.
+    /// Error, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
-/// A tool's result that is about to be stored.
+/// A tool result that is about to be stored.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Persist {
-    /// The tool.
+    /// Tool name.
     pub tool_name: String,
-    /// The call.
+    /// Tool call id.
     pub tool_call_id: String,
-    /// The line's message.
+    /// The message to store.
     pub message: Value,
-    /// Whether the house wrote it because the tool did not.
+    /// True if the gateway wrote the result because the tool returned none.
     pub is_synthetic: bool,
 }
 
-/// A conversation that is about to be made short.
+/// A session that is about to be compacted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compacting {
-    /// How many messages it has.
+    /// Number of messages.
     pub message_count: usize,
-    /// About how many tokens.
+    /// Approximate number of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_count: Option<u64>,
 }
 
-/// A conversation that was made short.
+/// A session that was compacted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compacted {
-    /// How many messages it has now.
+    /// Number of messages after compaction.
     pub message_count: usize,
-    /// About how many tokens.
+    /// Approximate number of tokens after compaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_count: Option<u64>,
-    /// How many messages were summed up.
+    /// Number of messages that were summarised.
     pub compacted_count: usize,
     /// Its transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_file: Option<PathBuf>,
 }
 
-/// A session that is about to get a new transcript.
+/// A session that is about to be reset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reset {
-    /// The old one.
+    /// The old transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_file: Option<PathBuf>,
-    /// What was said in it.
+    /// Messages of the old transcript.
     pub messages: Vec<Arc<Message>>,
-    /// Why: new, reset, idle, daily.
+    /// Reason: new, reset, idle, daily.
     pub reason: String,
 }
 
@@ -219,86 +219,86 @@ pub struct Reset {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionStart {
-    /// The transcript.
+    /// Session id.
     pub session_id: String,
-    /// The session.
+    /// Session key.
     pub session_key: String,
-    /// The one before it.
+    /// Previous session id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<String>,
 }
 
-/// A transcript that was left behind.
+/// A transcript that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionEnd {
-    /// The transcript.
+    /// Session id.
     pub session_id: String,
-    /// The session.
+    /// Session key.
     pub session_key: String,
-    /// How many messages it has.
+    /// Number of messages.
     pub message_count: usize,
-    /// How long it was in use, if that is known.
+    /// Duration of use in milliseconds, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// Why: new, reset, idle, daily, deleted.
+    /// Reason: new, reset, idle, daily, deleted.
     pub reason: String,
-    /// The one after it.
+    /// Next session id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_session_id: Option<String>,
 }
 
-/// A message that came in.
+/// A received message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Received {
-    /// Who sent it.
+    /// The sender.
     pub from: String,
-    /// What it says.
+    /// The text.
     pub content: String,
-    /// When; milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub timestamp: u64,
-    /// The session that it is for.
+    /// Session key that it is for.
     pub session_key: String,
-    /// The message, as the channel calls it.
+    /// Message id on the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// Who sent it, as the channel calls them.
+    /// Sender id on the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender_id: Option<String>,
-    /// What else is known of it.
+    /// Further data.
     pub metadata: Map<String, Value>,
 }
 
-/// A message that is about to go out.
+/// A message that is about to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sending {
-    /// To whom.
+    /// The recipient.
     pub to: String,
-    /// What it says.
+    /// The text.
     pub content: String,
-    /// The message that it answers.
+    /// Id of the message that it replies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to_id: Option<String>,
-    /// What else is known of it.
+    /// Further data.
     pub metadata: Map<String, Value>,
 }
 
-/// A message that went out, or could not.
+/// A message that was sent, or could not be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sent {
-    /// To whom.
+    /// The recipient.
     pub to: String,
-    /// What it says.
+    /// The text.
     pub content: String,
-    /// Whether it went out.
+    /// True if it was sent.
     pub success: bool,
-    /// Why not.
+    /// Error, if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the channel calls it.
+    /// Message id on the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
 }
@@ -307,21 +307,21 @@ pub struct Sent {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentEnd {
-    /// The conversation.
+    /// Messages of the session.
     pub messages: Vec<Arc<Message>>,
-    /// Whether it ended well.
+    /// True if it succeeded.
     pub success: bool,
-    /// Why not.
+    /// Error, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// The run.
+    /// Run id.
     pub run_id: String,
 }
 
 impl Event {
-    /// The point at which it is told.
+    /// Returns the point of the event.
     pub fn point(&self) -> Point {
         match self {
             Self::BeforeModelResolve { .. } => Point::BeforeModelResolve,
@@ -348,7 +348,7 @@ impl Event {
         }
     }
 
-    /// What the next hook is told after one has answered: it sees what will be, not what was.
+    /// Applies a hook's result, so that the next hook sees the changed values.
     pub(crate) fn follow(&mut self, answer: &Answer) {
         match self {
             Self::BeforeToolCall(called) => {

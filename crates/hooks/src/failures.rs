@@ -1,22 +1,22 @@
-//! Failures of one hook or plugin: which of them are logged, and whether there are many. Pure.
+//! Failures of one hook or plugin: log rate limiting and detection of frequent failures. Pure.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// After a failure was logged, the next ones are only counted for this long.
+/// Minimum interval between two logged failures; those in between are counted only.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// This many failures within the period are reported as an outage.
+/// Number of failures within [`PERIOD`] that is reported as an outage.
 const MANY: usize = 5;
 
-/// How many failures are remembered, at most.
+/// Maximum number of failures remembered.
 const KEPT: usize = 1000;
 
-/// How many characters of the last error are kept.
+/// Maximum length of the last error in characters.
 const LONGEST: usize = 300;
 
-/// The failures of one hook or plugin.
+/// Recent failures of one hook or plugin.
 #[derive(Debug, Clone, Default)]
 pub struct FailureLog {
     recent: VecDeque<Instant>,
@@ -25,12 +25,12 @@ pub struct FailureLog {
     last: String,
 }
 
-/// Failures that are so many that an operator should see them.
+/// Failures that are frequent enough to report to an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrequentFailures {
-    /// What fails: a hook or a plugin.
+    /// Name of the hook or plugin.
     pub name: String,
-    /// How often it failed within the last minute.
+    /// Number of failures within the last minute.
     pub count: usize,
     /// The last error.
     pub last: String,
@@ -44,7 +44,8 @@ impl std::fmt::Display for FrequentFailures {
 }
 
 impl FailureLog {
-    /// Notes a failure. `Some` if it is to be logged: with the number of those that were not since the last line.
+    /// Records a failure. `Some` if it is to be logged, with the number of failures suppressed since the last logged
+    /// one.
     pub fn note(&mut self, now: Instant, error: &str) -> Option<usize> {
         self.forget_old(now);
         if self.recent.len() == KEPT {
@@ -61,7 +62,7 @@ impl FailureLog {
         Some(std::mem::take(&mut self.suppressed))
     }
 
-    /// The failures within the last minute, if there are many.
+    /// Returns the failures within the last minute, if they are frequent.
     pub fn frequent(&mut self, name: &str, now: Instant) -> Option<FrequentFailures> {
         self.forget_old(now);
         let count = self.recent.len();

@@ -1,4 +1,4 @@
-//! Somebody who takes part in the loop.
+//! The hook trait, registrations and errors.
 
 use std::time::Duration;
 
@@ -6,67 +6,67 @@ use async_trait::async_trait;
 
 use crate::{Answer, Context, Event, Point};
 
-/// Somebody who takes part in the loop.
+/// A participant in the agent loop.
 ///
-/// It is called at the points that it names, with a deadline. It must not count on being called from one task.
+/// It is called at the points it registers for, each time with a deadline, possibly from different tasks.
 #[async_trait]
 pub trait Hook: Send + Sync {
-    /// What it is called in logs and traces.
+    /// Returns its name for logs and traces.
     fn name(&self) -> &str;
 
-    /// Where it takes part, and how.
+    /// Returns the points it is called at.
     fn registrations(&self) -> Vec<Registration>;
 
-    /// Answers at a point. What is told where nobody is asked has no answer.
+    /// Handles an event. At points that only notify, the result is ignored.
     async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError>;
 }
 
-/// Where a hook takes part, and how.
+/// Registration of a hook at a point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Where.
+    /// The point.
     pub point: Point,
-    /// Those with more are asked first.
+    /// Hooks with a higher priority are called first.
     pub priority: i32,
-    /// Whether nothing may happen here if the hook cannot answer.
+    /// True for a guard: if it fails, the operation is blocked.
     pub is_guard: bool,
-    /// How long it may take; `None` for the house's own.
+    /// Deadline; `None` for the default of the point.
     pub deadline: Option<Duration>,
 }
 
 impl Registration {
-    /// An ordinary one.
+    /// Creates a registration with default settings.
     pub fn at(point: Point) -> Self {
         Self { point, priority: 0, is_guard: false, deadline: None }
     }
 
-    /// With another priority.
+    /// Sets the priority.
     pub fn priority(self, priority: i32) -> Self {
         Self { priority, ..self }
     }
 
-    /// One without whose word nothing may happen.
+    /// Makes it a guard.
     pub fn guard(self) -> Self {
         Self { is_guard: true, ..self }
     }
 }
 
-/// Why a hook did not answer.
+/// Why a hook returned no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HookError {
-    /// It said so.
+    /// It reported an error.
     #[error("{0}")]
     Failed(String),
-    /// It is not there: its process ended, or cannot be reached.
+    /// It is unavailable: its process ended or cannot be reached.
     #[error("{0}")]
     Gone(String),
-    /// It took too long.
+    /// It exceeded its deadline.
     #[error("no answer within {} ms", .0.as_millis())]
     Late(Duration),
 }
 
 impl HookError {
-    /// Whether it costs time to ask again, so that it is better not done for a while. One that is gone says so at once.
+    /// True for errors that cost time and count towards the circuit breaker. An unavailable hook fails at once.
     pub(crate) fn is_ailing(&self) -> bool {
         match self {
             Self::Failed(_) | Self::Gone(_) => false,

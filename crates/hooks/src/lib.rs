@@ -1,9 +1,9 @@
-//! Where others may take part in the loop.
+//! Hooks: extension points of the agent loop.
 //!
-//! A [`Hook`] is asked or told at [`Point`]s: it gets an [`Event`] and a [`Context`], and may give an [`Answer`]. The
-//! [`Hooks`] of a house ask them in order, with a deadline each, and put their answers together. One that hangs or fails
-//! is passed over, unless it is a guard: then what it guards does not happen. [`Listener`]s hear of what OpenClaw calls
-//! internal hooks: commands, sessions, messages, the files of a prompt.
+//! A [`Hook`] is called or notified at [`Point`]s: it gets an [`Event`] and a [`Context`], and may return an
+//! [`Answer`]. [`Hooks`] calls them in order, each with a deadline, and merges their results. A hook that hangs or
+//! fails is skipped, unless it is a guard: then the operation is blocked. [`Listener`]s receive what OpenClaw calls
+//! internal hooks: commands, sessions, messages, the bootstrap files of a prompt.
 
 mod answer;
 mod breaker;

@@ -1,4 +1,4 @@
-//! What OpenClaw calls internal hooks: events of commands, sessions, messages, agents and the gateway.
+//! Listeners for what OpenClaw calls internal hooks: events of commands, sessions, messages, agents and the gateway.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,95 +8,95 @@ use serde_json::{Map, Value};
 
 use crate::HookError;
 
-/// The key of a signal's context under which the files of a prompt are.
+/// Key of a signal's context that contains the bootstrap files.
 const FILES: &str = "bootstrapFiles";
 
-/// The event that a guard among listeners can refuse: the files of a prompt were read, and the model is asked next.
+/// The event that a guard among listeners can block: the bootstrap files were read, and the model is requested next.
 pub const GUARDED: &str = "agent:bootstrap";
 
-/// Something that happened.
+/// An internal hook event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Signal {
-    /// What it is about: command, session, agent, gateway or message.
+    /// Type: command, session, agent, gateway or message.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What happened to it, such as `new` or `bootstrap`.
+    /// Action, such as `new` or `bootstrap`.
     pub action: String,
-    /// The session.
+    /// Session key.
     pub session_key: String,
-    /// What is known of it.
+    /// Data of the event.
     pub context: Map<String, Value>,
-    /// When; milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub timestamp: u64,
-    /// What is to be said in the chat about it.
+    /// Messages to send to the chat.
     #[serde(default)]
     pub messages: Vec<String>,
 }
 
 impl Signal {
-    /// The files of a prompt, if it is about them.
+    /// Returns the bootstrap files, if the event has any.
     pub fn files(&self) -> Option<Vec<BootstrapFile>> {
         serde_json::from_value(self.context.get(FILES)?.clone()).ok()
     }
 
-    /// Sets the files of a prompt.
+    /// Sets the bootstrap files.
     pub fn set_files(&mut self, files: &[BootstrapFile]) {
         let files = files.iter().filter_map(|file| serde_json::to_value(file).ok()).collect();
         self.context.insert(FILES.to_owned(), Value::Array(files));
     }
 }
 
-/// A file that goes into every prompt.
+/// A bootstrap file, which is part of every prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootstrapFile {
     /// Its name, such as `SOUL.md`.
     pub name: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it says; none if it is not there.
+    /// Its content; `None` if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Whether it is not there.
+    /// True if the file is missing.
     #[serde(default)]
     pub missing: bool,
 }
 
-/// What somebody who heard a signal wants.
+/// Result of a listener.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Heard {
-    /// To be said in the chat.
+    /// Messages to send to the chat.
     pub messages: Vec<String>,
-    /// The files that go into the prompt instead.
+    /// Replacement for the bootstrap files.
     pub bootstrap_files: Option<Vec<BootstrapFile>>,
 }
 
-/// Somebody who hears signals.
+/// A listener for internal hook events.
 #[async_trait]
 pub trait Listener: Send + Sync {
-    /// What it is called in logs.
+    /// Returns its name for logs.
     fn name(&self) -> &str;
 
-    /// What it listens to: `command` for all commands, `command:new` for just that.
+    /// Returns the events it subscribes to: `command` for all commands, `command:new` for that one.
     fn events(&self) -> &[String];
 
-    /// How long it may take.
+    /// Returns its deadline.
     fn deadline(&self) -> Duration {
         crate::DEADLINE
     }
 
-    /// Whether an event must not happen without its answer. It has an effect on [`GUARDED`] only: what the other events are
-    /// about has happened, or cannot be refused.
+    /// Returns true if an event must not happen without its result. This has an effect on [`GUARDED`] only: the other
+    /// events report what has happened or cannot be blocked.
     fn is_guard(&self, _event: &str) -> bool {
         false
     }
 
-    /// Hears of it.
+    /// Handles an event.
     async fn hear(&self, signal: &Signal) -> Result<Heard, HookError>;
 }
 
 impl dyn Listener {
-    /// Whether it listens to this, and if so whether to just this.
+    /// Returns whether it subscribes to an event, and if so, `true` for the exact event or `false` for all of its type.
     pub(crate) fn listens(&self, kind: &str, action: &str) -> Option<bool> {
         let events = self.events();
         if events.iter().any(|event| event == kind) {

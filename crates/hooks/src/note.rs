@@ -1,41 +1,41 @@
-//! What a hook did, for those who want to know why something happened.
+//! Records of hook decisions, for logs and traces.
 
 use std::time::Duration;
 
 use crate::Point;
 
-/// What came of asking a hook.
+/// Result of a hook call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The hook.
+    /// Name of the hook.
     pub hook: String,
-    /// Where.
+    /// The point.
     pub point: Point,
-    /// What it decided.
+    /// Its decision.
     pub decision: Decision,
-    /// How long it took.
+    /// Duration of the call.
     pub took: Duration,
 }
 
-/// What a hook decided.
+/// Decision of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It had nothing to say.
+    /// It returned nothing.
     Nothing,
-    /// It changed something: the fields of its answer.
+    /// It changed something: the fields that it set.
     Changed(Vec<String>),
-    /// It forbade it, and why.
+    /// It blocked the operation, for this reason.
     Refused(String),
-    /// It was to be a guard and could not answer, so it was forbidden.
+    /// It is a guard and failed, so the operation was blocked.
     Guarded(String),
-    /// It could not answer, and was passed over.
+    /// It failed and was skipped.
     Failed(String),
-    /// It failed so often that it is not asked for a while.
+    /// Its circuit breaker is open.
     Parked,
 }
 
 impl Decision {
-    /// In a word.
+    /// Returns a one-word description.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Nothing => "nothing",

@@ -1,62 +1,62 @@
-//! The points of the loop at which others are asked or told.
+//! Hook points of the agent loop.
 
 use std::time::Duration;
 
-/// How long a hook may take to answer, if it does not say itself.
+/// Default deadline of a hook.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long it may take where a line is about to be written: everything waits for that.
+/// Default deadline where an entry is about to be written, because the commit waits for it.
 const WRITING: Duration = Duration::from_secs(1);
 
-/// A point of the loop.
+/// A hook point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Point {
-    /// Before it is decided who answers.
+    /// Before the model is selected.
     BeforeModelResolve,
-    /// Before the prompt of a run is put together.
+    /// Before the prompt of a run is built.
     BeforePromptBuild,
-    /// The older name of that.
+    /// Older name of `BeforePromptBuild`.
     BeforeAgentStart,
-    /// Before an agent answers: somebody else may.
+    /// Before an agent replies; a hook may reply instead.
     BeforeAgentReply,
-    /// A model is asked.
+    /// A model is requested.
     LlmInput,
     /// A model has answered.
     LlmOutput,
-    /// Before a tool is called.
+    /// Before a tool call.
     BeforeToolCall,
-    /// After a tool was called.
+    /// After a tool call.
     AfterToolCall,
-    /// Before a tool's result is stored.
+    /// Before a tool result is stored.
     ToolResultPersist,
-    /// Before a line of a transcript is stored.
+    /// Before a transcript entry is stored.
     BeforeMessageWrite,
-    /// Before a conversation is made short.
+    /// Before compaction of a session.
     BeforeCompaction,
-    /// After it was.
+    /// After compaction of a session.
     AfterCompaction,
-    /// Before a session gets a new transcript.
+    /// Before a session is reset.
     BeforeReset,
     /// A session has a new transcript.
     SessionStart,
-    /// A session's transcript is left behind.
+    /// A session's transcript has ended.
     SessionEnd,
-    /// A message came in.
+    /// A message was received.
     MessageReceived,
-    /// Before a message goes out.
+    /// Before a message is sent.
     MessageSending,
-    /// A message went out, or could not.
+    /// A message was sent, or sending failed.
     MessageSent,
     /// A run has ended.
     AgentEnd,
-    /// The gateway is up.
+    /// The gateway has started.
     GatewayStart,
-    /// The gateway goes down.
+    /// The gateway is stopping.
     GatewayStop,
 }
 
 impl Point {
-    /// All of them, in the order in which a run passes them.
+    /// All points, in the order in which a run reaches them.
     pub const ALL: [Self; 21] = [
         Self::GatewayStart,
         Self::MessageReceived,
@@ -81,7 +81,7 @@ impl Point {
         Self::GatewayStop,
     ];
 
-    /// Its name in plugins.
+    /// Returns its name as used by plugins.
     pub fn name(self) -> &'static str {
         match self {
             Self::BeforeModelResolve => "before_model_resolve",
@@ -108,22 +108,22 @@ impl Point {
         }
     }
 
-    /// The point of this name.
+    /// Finds a point by name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|point| point.name() == name)
     }
 
-    /// How long a hook may take here, if it does not say itself.
+    /// Returns the default deadline of a hook at this point.
     pub fn deadline(self) -> Duration {
         if matches!(self, Self::ToolResultPersist | Self::BeforeMessageWrite) { WRITING } else { DEADLINE }
     }
 
-    /// Whether a refusal has an effect here, so that a guard can stand here.
+    /// Returns true if a hook can block the operation here, so that guards are possible.
     pub fn can_refuse(self) -> bool {
         self.is_asked() && !matches!(self, Self::BeforeCompaction | Self::BeforeReset)
     }
 
-    /// Whether the loop waits for what is answered here. Elsewhere it only tells, and goes on.
+    /// Returns true if the loop waits for results here. At other points it only notifies.
     pub fn is_asked(self) -> bool {
         match self {
             Self::BeforeModelResolve

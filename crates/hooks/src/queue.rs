@@ -1,4 +1,4 @@
-//! Telling without waiting: each hook hears of things in order, at its own pace.
+//! Notifications: each hook processes them in order, without delaying the loop.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,23 +7,23 @@ use tracing::Instrument as _;
 
 use crate::{Context, Event, runner::Handler};
 
-/// How many things may wait to be told. Beyond that they are left out, and it is said so.
+/// Maximum number of queued notifications per hook. Beyond that they are dropped with a warning.
 const WAITING: usize = 256;
 
-/// What waits for a hook.
+/// A queue entry.
 #[derive(Debug)]
 enum Telling {
     This(Box<(Event, Context)>),
-    /// Somebody wants to know when everything before was told.
+    /// Signals that everything before it was processed.
     Mark(oneshot::Sender<()>),
 }
 
-/// What is to be told to one hook.
+/// Notification queue of one hook.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(OnceLock<mpsc::Sender<Telling>>);
 
 impl Queue {
-    /// Puts something in line.
+    /// Enqueues a notification.
     pub(crate) fn put(handler: &Arc<Handler>, event: Event, context: Context) {
         let sender = handler.queue.0.get_or_init(|| {
             let (sender, mut waiting) = mpsc::channel(WAITING);
@@ -32,7 +32,7 @@ impl Queue {
                 while let Some(telling) = waiting.recv().await {
                     match (telling, weak.upgrade()) {
                         (Telling::This(this), Some(handler)) => handler.tell(this.0, this.1).await,
-                        // Whoever asked may have gone, and that is fine.
+                        // The waiting task may have been dropped.
                         (Telling::Mark(done), _) => drop(done.send(())),
                         (Telling::This(_), None) => {}
                     }
@@ -48,12 +48,12 @@ impl Queue {
         }
     }
 
-    /// Waits until everything so far was told.
+    /// Waits until everything enqueued so far was processed.
     pub(crate) async fn flush(&self) {
         let Some(sender) = self.0.get() else { return };
         let (done, told) = oneshot::channel();
         if sender.send(Telling::Mark(done)).await.is_ok() {
-            // An error means that nobody is left to tell.
+            // An error means that the consumer has ended.
             told.await.ok();
         }
     }

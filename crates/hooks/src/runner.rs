@@ -1,4 +1,4 @@
-//! The hooks of a house: who is asked, in which order, for how long, and what comes of it.
+//! Runs hooks: order, deadlines, circuit breakers, and merging of results.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use crate::{
     Registration, Signal, SlashCommand, breaker::Breaker, command, queue::Queue,
 };
 
-/// How long a listener may take, whatever it says: a session waits for it, and so does whoever wants to stop it.
+/// Upper bound on a listener's deadline: the session, and a request to abort it, wait for the listener.
 const LISTENING: Duration = Duration::from_secs(15);
 
-/// The hooks of a house. Cheap to clone.
+/// The registered hooks. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Hooks(Arc<Table>);
 
@@ -27,7 +27,7 @@ struct Table {
     commands: Vec<Arc<dyn SlashCommand>>,
 }
 
-/// A listener, and how it did of late.
+/// A listener with its circuit breaker and recent failures.
 #[derive(Clone)]
 struct Ear {
     listener: Arc<dyn Listener>,
@@ -41,22 +41,22 @@ pub(crate) struct Handler {
     registration: Registration,
     /// Shared by all points of the hook.
     breaker: Arc<Mutex<Breaker>>,
-    /// Shared in the same way.
+    /// Shared by all points of the hook.
     failures: Arc<Mutex<FailureLog>>,
     pub(crate) queue: Queue,
 }
 
-/// What came of asking at a point.
+/// Result of calling the hooks at a point.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// What was answered, put together.
+    /// Merged result.
     pub answer: Answer,
-    /// What each hook decided, without those that had nothing to say.
+    /// Decision of each hook, without those that returned nothing.
     pub notes: Vec<Note>,
 }
 
 impl Outcome {
-    /// Why it must not happen, if so.
+    /// Returns the reason if the operation is blocked.
     pub fn refusal(&self) -> Option<&str> {
         self.answer.refusal()
     }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Hooks {
     }
 }
 
-/// Two are equal if they are the same ones.
+/// Compares by identity.
 impl PartialEq for Hooks {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -79,7 +79,7 @@ impl PartialEq for Hooks {
 }
 
 impl Hooks {
-    /// These hooks and listeners. Among equals, who comes first here is asked first.
+    /// Creates the table of hooks and listeners. Among equal priorities, the order given here applies.
     pub fn new(hooks: Vec<Arc<dyn Hook>>, listeners: Vec<Arc<dyn Listener>>) -> Self {
         let mut by_point: BTreeMap<Point, Vec<Arc<Handler>>> = BTreeMap::new();
         for hook in hooks {
@@ -98,18 +98,18 @@ impl Hooks {
         Self(Arc::new(Table { by_point, listeners, commands: Vec::new() }))
     }
 
-    /// The same with chat commands; of two with one name the first counts.
+    /// Adds chat commands; of two with the same name the first applies.
     pub fn with_commands(self, commands: Vec<Arc<dyn SlashCommand>>) -> Self {
         let (by_point, listeners) = (self.0.by_point.clone(), self.0.listeners.clone());
         Self(Arc::new(Table { by_point, listeners, commands }))
     }
 
-    /// The chat commands.
+    /// Returns the chat commands.
     pub fn commands(&self) -> &[Arc<dyn SlashCommand>] {
         &self.0.commands
     }
 
-    /// The chat command that a text is, and what follows it.
+    /// Returns the chat command that a text invokes, and its arguments.
     pub fn command(&self, text: &str) -> Option<(Arc<dyn SlashCommand>, String)> {
         if self.0.commands.is_empty() {
             return None;
@@ -119,12 +119,12 @@ impl Hooks {
         (words.is_empty() || found.takes_words()).then(|| (found.clone(), words))
     }
 
-    /// Whether anybody takes part at this point. Nothing needs to be prepared if not.
+    /// Returns true if any hook is registered at this point. If not, the event need not be built.
     pub fn has(&self, point: Point) -> bool {
         self.0.by_point.contains_key(&point)
     }
 
-    /// Who takes part where, in order: point, hook, priority, whether it is a guard.
+    /// Lists the registrations in order: point, hook name, registration.
     pub fn list(&self) -> impl Iterator<Item = (Point, &str, &Registration)> {
         self.0
             .by_point
@@ -132,7 +132,7 @@ impl Hooks {
             .flat_map(|(point, all)| all.iter().map(|handler| (*point, handler.name(), &handler.registration)))
     }
 
-    /// Asks everybody at the event's point, one after the other, until one forbids it or takes it over.
+    /// Calls the hooks at the event's point in order, until one blocks or handles the operation.
     pub async fn ask(&self, mut event: Event, context: &Context) -> Outcome {
         let point = event.point();
         let mut outcome = Outcome::default();
@@ -151,14 +151,14 @@ impl Hooks {
         outcome
     }
 
-    /// Tells everybody at the event's point, and does not wait for them.
+    /// Notifies the hooks at the event's point, without waiting.
     pub fn tell(&self, event: &Event, context: &Context) {
         for handler in self.0.by_point.get(&event.point()).into_iter().flatten() {
             Queue::put(handler, event.clone(), context.clone());
         }
     }
 
-    /// Waits until everything that was told so far was heard, but no longer than this.
+    /// Waits until all notifications so far were processed, at most this long.
     pub async fn flush(&self, patience: Duration) {
         let all = self.0.by_point.values().flatten().map(|handler| handler.queue.flush());
         if timeout(patience, futures_util::future::join_all(all)).await.is_err() {
@@ -166,7 +166,7 @@ impl Hooks {
         }
     }
 
-    /// The hooks that fail often now, by their names.
+    /// Returns the hooks that currently fail often, by name.
     pub fn failing(&self) -> Vec<FrequentFailures> {
         let handlers = self.0.by_point.values().flatten().map(|handler| (handler.name(), &handler.failures));
         let all = handlers.chain(self.0.listeners.iter().map(|ear| (ear.listener.name(), &ear.failures)));
@@ -182,18 +182,19 @@ impl Hooks {
         failing
     }
 
-    /// Whether anybody listens to signals of this kind.
+    /// Returns true if any listener subscribes to this event.
     pub fn is_heard(&self, kind: &str, action: &str) -> bool {
         self.0.listeners.iter().any(|ear| ear.listener.listens(kind, action).is_some())
     }
 
-    /// Has everybody hear a signal, one after the other: first those who listen to all of its kind, then those who listen
-    /// to just this. What they add is in the signal afterwards.
+    /// Passes an event to its listeners in order: first those that subscribe to its type, then those that subscribe to
+    /// exactly this event. Returns the event with their changes.
     pub async fn signal(&self, signal: Signal) -> Signal {
         self.signal_all(signal).await.0
     }
 
-    /// The same for an event that a guard may refuse; the error says which guard could not answer, and why.
+    /// Like [`signal`](Self::signal), for an event that a guard may block; the error names the guard that failed, and
+    /// why.
     pub async fn signal_guarded(&self, signal: Signal) -> Result<Signal, String> {
         let (signal, refusal) = self.signal_all(signal).await;
         refusal.map_or(Ok(signal), Err)
@@ -220,7 +221,7 @@ impl Hooks {
 }
 
 impl Ear {
-    /// Has the listener hear a signal, unless it hung too often of late.
+    /// Calls the listener, unless its circuit breaker is open.
     async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
         let breaker = || self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         if breaker().is_open(Instant::now()) {
@@ -263,7 +264,7 @@ impl Handler {
         self.hook.name()
     }
 
-    /// Logs a decision. Of failures that repeat, one a minute is logged, with the number of the others.
+    /// Logs a decision. Repeated failures are logged once a minute, with the number of suppressed ones.
     fn note_down(&self, note: &Note) {
         let (hook, point, took) = (&note.hook, note.point.name(), note.took);
         match &note.decision {
@@ -283,7 +284,7 @@ impl Handler {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the hook, unless it failed too often of late; says whether that is so now.
+    /// Calls the hook, unless its circuit breaker is open; also returns whether it is open now.
     async fn call(&self, event: Event, context: Context) -> (Result<Answer, HookError>, bool) {
         if self.breaker().is_open(Instant::now()) {
             return (Err(HookError::Gone("it failed too often of late".to_owned())), true);
@@ -325,9 +326,9 @@ impl Handler {
         (answer, Note { hook: self.name().to_owned(), point, decision, took: began.elapsed() })
     }
 
-    /// Tells the hook something; what it answers is of no interest.
+    /// Notifies the hook; its result is ignored.
     pub(crate) async fn tell(&self, event: Event, context: Context) {
-        // That it is not told for a while was said when that began.
+        // The opening of the breaker was logged when it happened.
         if self.breaker().is_open(Instant::now()) {
             return;
         }
@@ -340,7 +341,7 @@ impl Handler {
     }
 }
 
-/// Kept beside the table so that whoever reads it sees what a listener may change.
+/// Kept beside the table, to show what a listener may change.
 impl Signal {
     fn follow(&mut self, heard: Heard) {
         self.messages.extend(heard.messages);

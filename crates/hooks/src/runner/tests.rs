@@ -1,4 +1,4 @@
-//! Who is asked in which order, and what becomes of one that fails.
+//! Tests of call order and failure handling.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use crate::{BootstrapFile, DEADLINE, event::Called};
 
 type Says = Box<dyn Fn(&Event) -> Result<Answer, HookError> + Send + Sync>;
 
-/// A hook that does as it is told here.
+/// A hook with a scripted result.
 struct Scripted {
     name: &'static str,
     registration: Registration,
@@ -139,7 +139,7 @@ async fn what_is_told_is_heard_in_order_and_nobody_waits_for_it() {
     assert_eq!(*seen.lock().unwrap(), [r#"slow: {"reason":"one"}"#, r#"slow: {"reason":"two"}"#]);
 }
 
-/// A listener that takes a file away and says so.
+/// A listener that removes a file and reports it.
 struct Takes(Vec<String>, &'static str);
 
 #[async_trait]
@@ -243,7 +243,7 @@ async fn a_listener_that_is_a_guard_refuses_what_it_cannot_answer() {
     };
     let all = Hooks::new(Vec::new(), vec![Arc::new(Guards)]);
     assert!(all.signal_guarded(signal("other")).await.is_ok());
-    // Also when it hung so often that it is not asked any more.
+    // The guard also blocks while its circuit breaker is open.
     for why in ["no answer within 5000 ms", "no answer within 5000 ms", "it failed too often of late"] {
         let refused = all.signal_guarded(signal("bootstrap")).await.unwrap_err();
         assert_eq!(refused, format!("the guard keeper could not answer: {why}"));

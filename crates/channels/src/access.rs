@@ -1,6 +1,6 @@
-//! Who is let in, and which messages of a group are meant for us. Pure.
+//! Access control: which senders are admitted, and which group messages are addressed to the agent. Pure.
 //!
-//! A sender is an [`Identity`]: channel, account and id. Names that senders can choose decide nothing.
+//! A sender is an [`Identity`]: channel, account and id. Names that senders can choose are never used for decisions.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::{
     mention::Patterns,
 };
 
-/// Who may write to us alone.
+/// Policy for direct messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmPolicy {
-    /// Who is listed or was approved; others get a code that the owner can approve.
+    /// Listed and paired senders; others get a pairing code that the owner can approve.
     #[default]
     Pairing,
-    /// Who is listed or was approved.
+    /// Listed and paired senders only.
     Allowlist,
-    /// Everybody, if the list says so too with `*`; else as the list says.
+    /// Everyone, if the allowlist contains `*`; otherwise as `Allowlist`.
     Open,
-    /// Nobody.
+    /// No direct messages.
     Disabled,
 }
 
 impl DmPolicy {
-    /// Reads the setting `dmPolicy`.
+    /// Parses the setting `dmPolicy`.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
             "pairing" => Some(Self::Pairing),
@@ -38,20 +38,20 @@ impl DmPolicy {
     }
 }
 
-/// Who may write to us in groups.
+/// Policy for group messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupPolicy {
-    /// Who is listed, in groups that are listed.
+    /// Listed senders in listed groups.
     #[default]
     Allowlist,
-    /// Everybody, in groups that are listed; in all groups if none is.
+    /// Everyone in listed groups; in all groups if none is listed.
     Open,
-    /// Nobody.
+    /// No group messages.
     Disabled,
 }
 
 impl GroupPolicy {
-    /// Reads the setting `groupPolicy`.
+    /// Parses the setting `groupPolicy`.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
             "allowlist" => Some(Self::Allowlist),
@@ -62,16 +62,16 @@ impl GroupPolicy {
     }
 }
 
-/// Which messages of a group we answer, as set with `/activation`.
+/// Which group messages the agent answers, as set with `/activation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// Those that speak to us.
+    /// Messages that mention the agent.
     Mention,
-    /// All.
+    /// All messages.
     Always,
 }
 
-/// Senders of one account, as a list of the config names them.
+/// Allowlist of senders of one account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList {
     has_everyone: bool,
@@ -79,7 +79,7 @@ pub struct AllowList {
 }
 
 impl AllowList {
-    /// The senders whom an account's own list means. Entries of other channels and accounts mean nobody.
+    /// Builds the allowlist of an account from config entries. Entries for other channels and accounts match no sender.
     pub fn of<'a>(at: &ChannelAccount, entries: impl IntoIterator<Item = &'a str>) -> Self {
         let mut list = Self::default();
         for pattern in entries.into_iter().map(SenderPattern::parse) {
@@ -89,101 +89,101 @@ impl AllowList {
         list
     }
 
-    /// Whether it has `*`.
+    /// Returns true if it contains `*`.
     pub fn has_everyone(&self) -> bool {
         self.has_everyone
     }
 
-    /// The senders that it names.
+    /// Returns the listed senders.
     pub fn senders(&self) -> &[Identity] {
         &self.senders
     }
 
-    /// Whether it covers a sender, by `*` or by name.
+    /// True if it covers a sender, by `*` or by id.
     fn covers(&self, sender: &Identity) -> bool {
         self.has_everyone || self.senders.contains(sender)
     }
 }
 
-/// The rules of an account.
+/// Access rules of an account.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// Who may write to us alone.
+    /// Policy for direct messages.
     pub dm: DmPolicy,
-    /// The senders that may.
+    /// Allowlist for direct messages.
     pub allow_from: AllowList,
-    /// Who may write to us in groups.
+    /// Policy for groups.
     pub group: GroupPolicy,
-    /// The senders that may write in groups; none means those of `allow_from`.
+    /// Allowlist for groups; `None` for `allow_from`.
     pub group_allow_from: Option<AllowList>,
-    /// Groups that are listed, by id; `*` for all others.
+    /// Rules of listed groups by id; `*` for all others.
     pub groups: BTreeMap<String, GroupRules>,
-    /// What people write when they mean us.
+    /// Mention patterns.
     pub patterns: Patterns,
 }
 
-/// The rules of a group or of a topic. What is not set is as one level above.
+/// Rules of a group or a topic. Unset values are inherited from the level above.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupRules {
-    /// Whether we listen there at all.
+    /// Whether messages are accepted there at all.
     pub is_enabled: Option<bool>,
-    /// Whether a message must speak to us.
+    /// Whether a message must mention the agent.
     pub requires_mention: Option<bool>,
-    /// The senders that may write there.
+    /// Allowlist there.
     pub allow_from: Option<AllowList>,
-    /// Topics, by id.
+    /// Rules of topics by id.
     pub topics: BTreeMap<String, Self>,
 }
 
-/// A message at the door.
+/// A message to be checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// What was said, and where.
+    /// The message.
     pub incoming: &'a Incoming,
-    /// Who said it.
+    /// Its sender.
     pub sender: &'a Identity,
-    /// The senders that were approved by pairing.
+    /// Senders approved by pairing.
     pub paired: &'a [Identity],
-    /// What the session of the group says.
+    /// Activation set for the group's session.
     pub activation: Option<Activation>,
-    /// Whether it is a command that the house knows.
+    /// True if it is a known command.
     pub is_control: bool,
 }
 
-/// What becomes of a message.
+/// Decision about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes to an agent.
+    /// It is passed to an agent.
     Admit {
-        /// Whether it speaks to us.
+        /// True if it mentions the agent.
         was_mentioned: bool,
-        /// Whether its sender may give commands.
+        /// True if the sender may use commands.
         may_command: bool,
     },
-    /// Its sender is told a code once; the message itself is not read.
+    /// The sender is sent a pairing code once; the message itself is not processed.
     Pair,
-    /// It is not for us, but may explain a later one.
+    /// It is not addressed to the agent, but kept as context for a later one.
     Remember,
-    /// It is as if it had not come.
+    /// It is dropped.
     Drop(Reason),
 }
 
 /// Why a message is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// A program sent it.
+    /// The sender is a bot.
     Bot,
-    /// Nobody may write there.
+    /// Messages are disabled there.
     Disabled,
     /// The group is not listed.
     Group,
     /// The sender is not listed.
     Sender,
-    /// The sender may not give commands.
+    /// The sender may not use commands.
     Command,
 }
 
-/// What becomes of a message.
+/// Decides what happens to a message.
 pub fn judge(rules: &Rules, caller: Caller<'_>) -> Verdict {
     if caller.incoming.sender.is_bot {
         return Verdict::Drop(Reason::Bot);
@@ -220,7 +220,7 @@ fn group(rules: &Rules, caller: Caller<'_>) -> Verdict {
     if !is_open && !list.covers(sender) {
         return Verdict::Drop(Reason::Sender);
     }
-    // Everybody may talk in an open group; who may give orders is another question.
+    // In an open group everyone may talk; commands need more.
     let may_command = list.covers(sender) || rules.allow_from.covers(sender) || caller.paired.contains(sender);
     if caller.is_control && !may_command {
         return Verdict::Drop(Reason::Command);
@@ -237,7 +237,7 @@ fn group(rules: &Rules, caller: Caller<'_>) -> Verdict {
     Verdict::Admit { was_mentioned, may_command }
 }
 
-/// The rules that hold for a message of a group, the nearest first.
+/// Returns the rules that apply to a group message, most specific first.
 fn levels<'a>(rules: &'a Rules, incoming: &Incoming) -> Result<Vec<&'a GroupRules>, Reason> {
     let (named, rest) = (rules.groups.get(&incoming.peer.id), rules.groups.get("*"));
     let is_listed = named.is_some() || rest.is_some();
@@ -255,7 +255,7 @@ fn levels<'a>(rules: &'a Rules, incoming: &Incoming) -> Result<Vec<&'a GroupRule
     };
     let levels: Vec<&GroupRules> =
         [named.and_then(topic), named, rest.and_then(topic), rest].into_iter().flatten().collect();
-    // A group that is named is on unless its own entry says otherwise: `"*": {enabled: false}` is about the others.
+    // A listed group is enabled unless its own entry says otherwise: `"*": {enabled: false}` applies to the others.
     let own = [named.and_then(topic), named].into_iter().flatten();
     let others = [rest.and_then(topic), rest].into_iter().flatten().filter(|_| named.is_none());
     match own.chain(others).find_map(|level| level.is_enabled) {
@@ -264,7 +264,7 @@ fn levels<'a>(rules: &'a Rules, incoming: &Incoming) -> Result<Vec<&'a GroupRule
     }
 }
 
-/// Whether a message speaks to us. Who mentions only others does not mean us, whatever else the words say.
+/// True if a message is addressed to the agent. A message that mentions only others is not, even if a pattern matches.
 fn speaks_to_us(rules: &Rules, incoming: &Incoming) -> bool {
     incoming.was_mentioned || (!incoming.mentions_others && rules.patterns.find_in(&incoming.text))
 }

@@ -1,4 +1,4 @@
-//! The seam: what every chat platform can be asked.
+//! The `Channel` trait: the interface of all chat platforms.
 
 use std::{fmt, time::Duration};
 
@@ -9,53 +9,53 @@ use crate::incoming::{Attachment, Event};
 
 /// One account of one chat platform.
 ///
-/// Whatever it is asked, it asks the platform once: waiting, asking again and keeping order are the caller's.
+/// Each call makes one attempt: delays, retries and ordering are up to the caller.
 #[async_trait]
 pub trait Channel: Send + Sync + fmt::Debug {
-    /// What the platform can do and how it likes its texts.
+    /// Returns the capabilities and text format of the platform.
     fn manner(&self) -> Manner;
 
-    /// Hands what comes in to the sink until it cannot go on, and says why. Dropping the future stops it, at any moment
-    /// and without loss: what the sink did not confirm comes again.
+    /// Passes inbound events to the sink until it fails, and returns the reason. The future may be dropped at any time
+    /// without loss: events that the sink did not confirm are received again.
     ///
     /// `cursor` is the last one that the sink stored, if any.
     async fn receive(&self, cursor: Option<String>, sink: &dyn Sink) -> Failure;
 
-    /// Says something. Dropping the future leaves open whether it was said.
+    /// Sends a message. If the future is dropped, it is unknown whether the message was sent.
     async fn send(&self, outgoing: Outgoing) -> Result<Receipt, Failure>;
 
-    /// Does something that may be done twice without harm, such as a reaction.
+    /// Performs an idempotent action, such as a reaction.
     async fn act(&self, act: Act) -> Result<Receipt, Failure>;
 
-    /// Loads something that came with a message, if it has no more bytes than `most`.
+    /// Downloads an attachment of at most `most` bytes.
     async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, Failure>;
 
-    /// Asks the platform who we are there.
+    /// Asks the platform for the account's own identity.
     async fn probe(&self) -> Result<Probe, Failure>;
 
-    /// The id of the chat that a target means: one id for all spellings of a target.
+    /// Returns the id of the chat that a target denotes; all spellings of a target yield the same id.
     fn recipient(&self, to: &str) -> Result<String, Failure> {
         Ok(to.to_owned())
     }
 }
 
-/// Takes what comes in.
+/// Receiver of inbound events.
 #[async_trait]
 pub trait Sink: Send + Sync {
-    /// Takes a batch in its order, and returns when its events and its cursor are on disk. The same event may come again;
-    /// it has the same id then.
+    /// Stores a batch in order, and returns when its events and its cursor are on disk. An event may be delivered
+    /// again, then with the same id.
     async fn take(&self, batch: Batch) -> Result<(), Unstored>;
 
-    /// Hears how the connection is doing.
+    /// Reports the state of the connection.
     fn note(&self, note: Note);
 }
 
-/// What came in at once.
+/// Events that were received together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Batch {
     /// The events, oldest first.
     pub events: Vec<Event>,
-    /// Where to go on after a restart, if these are stored. Opaque, and worthless for another account.
+    /// Position to continue from after a restart, once the events are stored. Opaque, and valid for this account only.
     pub cursor: Option<String>,
 }
 
@@ -64,62 +64,62 @@ pub struct Batch {
 #[error("what came in could not be stored: {0}")]
 pub struct Unstored(pub String);
 
-/// How a connection is doing.
+/// State of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
-    /// The platform answers.
+    /// The platform responds.
     Up,
-    /// Somebody else receives for the same account: only one may. It is tried again after the wait.
+    /// Another process receives for the same account, which only one may do. Retried after the wait.
     Rivalled {
-        /// What the platform said.
+        /// Message of the platform.
         why: String,
-        /// How long nothing is asked.
+        /// Delay before the next attempt.
         wait: Duration,
     },
-    /// It does not work at the moment. It is tried again after the wait.
+    /// The connection fails at present. Retried after the wait.
     Down {
-        /// What went wrong.
+        /// The error.
         why: String,
-        /// How long nothing is asked.
+        /// Delay before the next attempt.
         wait: Duration,
     },
 }
 
-/// What a platform can do and how it likes its texts.
+/// Capabilities and text format of a platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manner {
-    /// The platform, in lower case.
+    /// Name of the platform in lower case.
     pub channel: &'static str,
-    /// How many characters a text should have at most.
+    /// Recommended maximum length of a text in characters.
     pub text_limit: usize,
-    /// What it makes of Markdown.
+    /// How Markdown is rendered.
     pub flavour: Flavour,
-    /// Whether an answer may come in several messages while it is written.
+    /// True if a reply may be sent in several messages while it is written.
     pub has_blocks: bool,
-    /// Whether it has threads or topics.
+    /// True if it supports threads or topics.
     pub has_threads: bool,
-    /// Whether it has reactions.
+    /// True if it supports reactions.
     pub has_reactions: bool,
-    /// Whether it has polls.
+    /// True if it supports polls.
     pub has_polls: bool,
-    /// Whether what was said can be changed.
+    /// True if it supports editing messages.
     pub has_edits: bool,
-    /// Whether the same [`Outgoing::id`] is said once, however often it is sent.
+    /// True if messages with the same [`Outgoing::id`] are delivered once.
     pub is_idempotent: bool,
-    /// Whether it loads the first address of a text to show a preview.
+    /// True if it loads the first URL of a text to show a preview.
     pub has_previews: bool,
 }
 
-/// What a platform makes of Markdown. The channel writes it; this tells what will be seen.
+/// How a platform renders Markdown. The channel does the conversion; this describes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// It is handed over as it is.
+    /// It receives Markdown unchanged.
     Markdown,
-    /// It is shown with styles; tables become fixed-width text.
+    /// It shows styles; tables become fixed-width text.
     Styled,
 }
 
-/// A place on a platform: whom, and in which thread.
+/// A destination on a platform.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Place {
     /// The person or group.
@@ -128,52 +128,52 @@ pub struct Place {
     pub thread: Option<String>,
 }
 
-/// Something to say.
+/// A message to send.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outgoing {
-    /// Names it, also for the platform if that knows such names.
+    /// Idempotency key, also for the platform if it supports one.
     pub id: String,
-    /// Where.
+    /// Destination.
     pub place: Place,
-    /// The message that is answered.
+    /// Id of the message that it replies to.
     pub reply_to: Option<String>,
-    /// What is said, as Markdown.
+    /// Text as Markdown.
     pub text: String,
-    /// What goes with it.
+    /// Attached media.
     pub media: Vec<Media>,
-    /// Whether nobody's device makes a sound.
+    /// Send without notification sound.
     pub is_silent: bool,
-    /// Whether sound goes as a voice message.
+    /// Send audio as a voice message.
     pub is_voice: bool,
-    /// A question for all, which comes after the rest.
+    /// A poll, sent after the rest.
     pub poll: Option<Poll>,
-    /// Whether the platform must not load addresses in the text to show a preview.
+    /// Suppress link previews.
     pub hides_previews: bool,
 }
 
-/// A question with answers to choose from.
+/// A poll.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Poll {
-    /// What is asked.
+    /// The question.
     pub question: String,
-    /// What may be answered.
+    /// The options.
     pub options: Vec<String>,
-    /// Whether several answers may be chosen.
+    /// Allow several answers.
     pub is_multiple: bool,
 }
 
-/// Something that goes with a message.
+/// Media attached to a message.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Media {
-    /// At an address.
+    /// By URL.
     Url(String),
-    /// Here.
+    /// By content.
     Bytes {
-        /// What it is called.
+        /// File name.
         name: String,
-        /// What it is, if that is known: such as `image/png`.
+        /// MIME type, if known, such as `image/png`.
         mime: Option<String>,
-        /// The file.
+        /// The content.
         bytes: Vec<u8>,
     },
 }
@@ -189,42 +189,42 @@ impl fmt::Debug for Media {
     }
 }
 
-/// Something that may be done twice without harm.
+/// An idempotent action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Show for a few seconds that an answer is being written.
+    /// Shows a typing indicator for a few seconds.
     Type(Place),
-    /// Put a reaction on a message in place of our last one; none takes it off.
+    /// Sets a reaction on a message, replacing our last one; `None` removes it.
     React {
         /// Where the message is.
         place: Place,
-        /// The message.
+        /// Message id.
         message: String,
         /// The reaction.
         emoji: Option<String>,
     },
-    /// Say something else instead. It must fit into one message.
+    /// Replaces the text of a message. It must fit into one message.
     Edit {
         /// Where the message is.
         place: Place,
-        /// The message.
+        /// Message id.
         message: String,
-        /// What it says now, as Markdown.
+        /// New text as Markdown.
         text: String,
-        /// Whether the platform must not load addresses in the text to show a preview.
+        /// Suppress link previews.
         hides_previews: bool,
     },
-    /// Take a message back.
+    /// Deletes a message.
     Delete {
         /// Where the message is.
         place: Place,
-        /// The message.
+        /// Message id.
         message: String,
     },
 }
 
 impl Act {
-    /// Its word in errors.
+    /// Returns its name for error messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Type(_) => "typing",
@@ -235,54 +235,54 @@ impl Act {
     }
 }
 
-/// What a platform said when it took something.
+/// The platform's confirmation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Receipt {
-    /// What the platform calls the message; of several, the last.
+    /// Id of the message on the platform; of several, the last.
     pub message: Option<String>,
-    /// What else there is to know.
+    /// Further details.
     pub details: Value,
 }
 
-/// Who we are on a platform.
+/// The account's own identity on a platform.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Probe {
-    /// Our id there.
+    /// Its id.
     pub id: String,
-    /// The name that people mention us by, without `@`.
+    /// Its user name, by which it is mentioned, without `@`.
     pub username: Option<String>,
-    /// The name that people read.
+    /// Its display name.
     pub name: String,
-    /// What the owner should know or do, in plain words.
+    /// Hints for the owner.
     pub hints: Vec<String>,
 }
 
-/// Why something was not done, by what may be done about it. No text names a secret.
+/// Why an operation failed, classified by what can be done about it. The texts contain no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The platform cannot do this at all.
+    /// The platform does not support this.
     #[error("{channel} cannot do {action}")]
     Unsupported {
         /// The platform.
         channel: &'static str,
-        /// What it was asked for.
+        /// The requested action.
         action: &'static str,
     },
-    /// The platform does not want it; asking again does not help.
+    /// The platform rejects it; a retry does not help.
     #[error("{0}")]
     Refused(String),
-    /// The platform wants to be asked later; nothing was done.
+    /// The platform asks to retry later; nothing was done.
     #[error("{why}; it asks to wait {}", seconds(*after))]
     RetryAfter {
-        /// How long to wait.
+        /// Delay before the retry.
         after: Duration,
-        /// What it said.
+        /// Message of the platform.
         why: String,
     },
-    /// The platform is not to be had; nothing was done.
+    /// The platform is unreachable; nothing was done.
     #[error("{0}; try again later")]
     Unavailable(String),
-    /// Nobody knows whether it was done.
+    /// It is unknown whether it was done.
     #[error("{0}; it may have been done all the same")]
     Unknown(String),
 }

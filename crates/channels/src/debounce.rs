@@ -1,27 +1,27 @@
-//! Several messages of one sender in a row become one. Pure: the caller brings the time.
+//! Debouncing: merges consecutive messages of one sender. Pure: the caller provides the time.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// How many messages become one at most.
+/// Maximum number of messages merged.
 const ITEMS: usize = 50;
 
-/// How many senders may be in the middle of a sentence; past that the first one counts as done.
+/// Maximum number of senders with pending messages; beyond that, the oldest is released.
 const SENDERS: usize = 1000;
 
-/// How a message is to be treated.
+/// How a message is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treat {
-    /// It may become one with its neighbours.
+    /// It may be merged with its neighbours.
     Joined,
-    /// It stands alone and ends what waits before it: media and commands.
+    /// It is passed on alone, after releasing what is pending before it: media and commands.
     Alone,
 }
 
-/// Messages that wait for their sender to be done, by sender.
+/// Pending messages by sender.
 #[derive(Debug, Clone)]
 pub struct Debounce<T> {
     window_ms: u64,
-    /// The sender who began first comes first.
+    /// Ordered by the time of each sender's first message.
     waiting: VecDeque<Waiting<T>>,
 }
 
@@ -33,13 +33,13 @@ struct Waiting<T> {
 }
 
 impl<T> Debounce<T> {
-    /// A sender is done when nothing came for this long; zero keeps nothing back.
+    /// Creates a debouncer that releases a sender's messages after this period of silence; zero disables it.
     pub fn new(window: Duration) -> Self {
         let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
         Self { window_ms, waiting: VecDeque::new() }
     }
 
-    /// Takes a message and gives back what is whole now, in the order in which it came.
+    /// Adds a message; returns the groups that are complete now, in order of arrival.
     pub fn push(&mut self, key: &str, item: T, treat: Treat, now_ms: u64) -> Vec<Vec<T>> {
         if self.window_ms == 0 || treat == Treat::Alone {
             return self.take(key).into_iter().chain([vec![item]]).collect();
@@ -60,7 +60,7 @@ impl<T> Debounce<T> {
         }
     }
 
-    /// What is whole because its sender has been silent long enough.
+    /// Returns the groups whose senders have been silent long enough.
     pub fn due(&mut self, now_ms: u64) -> Vec<Vec<T>> {
         let (due, waiting) = self.waiting.drain(..).partition(|waiting| waiting.due_ms <= now_ms);
         self.waiting = waiting;
@@ -68,12 +68,12 @@ impl<T> Debounce<T> {
         due.into_iter().map(|waiting| waiting.items).collect()
     }
 
-    /// When to ask again, if anything waits.
+    /// Time of the next release, if anything is pending.
     pub fn next_due(&self) -> Option<u64> {
         self.waiting.iter().map(|waiting| waiting.due_ms).min()
     }
 
-    /// What waits of one sender, whole or not.
+    /// Takes the pending messages of one sender.
     pub fn take(&mut self, key: &str) -> Option<Vec<T>> {
         let at = self.waiting.iter().position(|waiting| waiting.key == key)?;
         self.waiting.remove(at).map(|waiting| waiting.items)
@@ -118,7 +118,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost, nothing comes twice, and each sender's messages keep their order.
+        /// Nothing is lost or duplicated, and each sender's messages keep their order.
         #[test]
         fn every_message_comes_once_and_in_order(
             steps in prop::collection::vec((0usize..3, any::<bool>(), 0u64..120), 0..80),

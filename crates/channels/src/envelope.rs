@@ -1,35 +1,35 @@
-//! The line that tells a model where a message came from, as OpenClaw writes it.
+//! The envelope that shows a model where a message came from, in OpenClaw's format.
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use crate::incoming::{Incoming, PeerKind};
 
-/// In whose time a message is dated.
+/// Time zone of the date in an envelope.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Clock {
-    /// Of this zone: `2026-11-15 16:41 CET`.
+    /// This zone: `2026-11-15 16:41 CET`.
     Zone(TimeZone),
-    /// Of the world: `2026-11-15T15:41Z`.
+    /// UTC: `2026-11-15T15:41Z`.
     Utc,
-    /// Not at all.
+    /// No date.
     None,
 }
 
-/// What the envelope says besides the message.
+/// Content of the envelope besides the message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stamp<'a> {
-    /// The platform as people call it, such as `Telegram`.
+    /// Display name of the platform, such as `Telegram`.
     pub channel: &'a str,
-    /// In whose time it is dated.
+    /// Time zone of the date.
     pub clock: Clock,
-    /// When the message before it came in this session; none leaves the pause out.
+    /// Time of the previous message in this session, in milliseconds; `None` omits the elapsed time.
     pub previous_ms: Option<u64>,
 }
 
-/// A message in its envelope: `[Telegram Ann id:7 +5m 2026-11-15 16:41 CET] hello`.
+/// Puts a message into an envelope: `[Telegram Ann id:7 +5m 2026-11-15 16:41 CET] hello`.
 ///
-/// `body` is what was said, or what stands for it. Nothing that a stranger chose, such as a name, can end the envelope or
-/// begin a line.
+/// `body` is the text or a substitute for it. Untrusted text, such as a name, can neither end the envelope nor begin a
+/// line.
 pub fn wrap(incoming: &Incoming, body: &str, stamp: &Stamp<'_>) -> String {
     let body = match incoming.peer.kind {
         PeerKind::Direct | PeerKind::Channel => body.to_owned(),
@@ -41,14 +41,14 @@ pub fn wrap(incoming: &Incoming, body: &str, stamp: &Stamp<'_>) -> String {
     format!("[{}] {body}", parts.join(" "))
 }
 
-/// Who said it, as people read it.
+/// Returns the display name of the sender.
 pub fn sender(incoming: &Incoming) -> String {
     let sender = &incoming.sender;
     let label = [Some(sender.name.as_str()), sender.username.as_deref(), Some(sender.id.as_str())];
     label.into_iter().flatten().map(harmless).find(|label| !label.is_empty()).unwrap_or_default()
 }
 
-/// The other side: a person by name, a group by title and id.
+/// Describes the chat: a person by name, a group by title and id.
 fn from(incoming: &Incoming) -> String {
     let peer = &incoming.peer;
     match peer.kind {
@@ -66,7 +66,7 @@ fn from(incoming: &Incoming) -> String {
     }
 }
 
-/// A text that a stranger chose, on one line, without brackets and not too long.
+/// Sanitises untrusted text: one line, no brackets, limited length.
 fn harmless(text: &str) -> String {
     const LONGEST: usize = 80;
     let swapped = text.chars().map(|c| match c {
@@ -79,7 +79,7 @@ fn harmless(text: &str) -> String {
     line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// A pause in its largest unit, rounded down.
+/// Formats an elapsed time in its largest unit, rounded down.
 fn pause(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     proptest! {
-        /// However somebody calls themselves: the first `]` is the end of the envelope, and it is on the first line.
+        /// Whatever the name is: the first `]` ends the envelope, and it is on the first line.
         #[test]
         fn no_name_ends_the_envelope(name in "\\PC{0,20}|[\\]\\[\n\r\u{2028} a]{0,20}") {
             let text = wrap(&said(PeerKind::Direct, &name), "body", &stamp(Clock::None, None));

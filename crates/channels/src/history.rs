@@ -1,46 +1,46 @@
-//! What was said in groups without us, so that the next message that is for us can be understood.
+//! Group messages that were not addressed to the agent, kept as context for the next one that is.
 
 use std::{collections::VecDeque, fmt::Write};
 
-/// How many messages of a group are kept unless the config says otherwise.
+/// Default number of messages kept per group.
 pub const LIMIT: usize = 50;
 
-/// How many groups are remembered; who was silent the longest is forgotten first.
+/// Maximum number of groups; the least recently active is dropped first.
 const GROUPS: usize = 1000;
 
-/// How many characters of a message are kept.
+/// Maximum length of a kept message in characters.
 const LENGTH: usize = 4000;
 
-/// Stands before what was said without us.
+/// Heading of the context.
 const BEFORE: &str = "[Chat messages since your last reply - for context]";
 
-/// Stands before what is to be answered.
+/// Heading of the current message.
 const NOW: &str = "[Current message - respond to this]";
 
-/// Something that was said without us.
+/// A message that was not addressed to the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overheard {
-    /// Who said it, as people read it.
+    /// Display name of the sender.
     pub sender: String,
-    /// What.
+    /// The text.
     pub text: String,
 }
 
-/// What was said without us, by group. Lost with the process: it only explains.
+/// Context messages by group. In memory only, because they are not essential.
 #[derive(Debug, Clone)]
 pub struct History {
     limit: usize,
-    /// The group that spoke last is at the end.
+    /// The most recently active group is last.
     groups: VecDeque<(String, VecDeque<Overheard>)>,
 }
 
 impl History {
-    /// Keeps so many messages of each group.
+    /// Creates a history that keeps `limit` messages per group.
     pub fn new(limit: usize) -> Self {
         Self { limit, groups: VecDeque::new() }
     }
 
-    /// Keeps a message that was not for us.
+    /// Adds a message that was not addressed to the agent.
     pub fn overhear(&mut self, group: &str, said: Overheard) {
         if self.limit == 0 {
             return;
@@ -56,19 +56,19 @@ impl History {
         }
     }
 
-    /// A message for us after what was said before it.
+    /// Returns the current message with the group's context before it.
     pub fn explain(&self, group: &str, current: &str) -> String {
         let Some((_, heard)) = self.groups.iter().find(|(name, _)| name == group) else { return current.to_owned() };
         let mut text = BEFORE.to_owned();
         for Overheard { sender, text: said } in heard {
-            // No line that somebody else wrote may begin as ours do. Writing to a string cannot fail.
+            // Indented, so that no line of another sender looks like one of ours. Writing to a string cannot fail.
             write!(text, "\n{sender}: {}", said.replace(['\n', '\r'], "\n  ")).ok();
         }
         write!(text, "\n\n{NOW}\n{current}").ok();
         text
     }
 
-    /// Forgets what was said in a group, because it was answered.
+    /// Removes and returns the context of a group, after it was answered.
     pub fn forget(&mut self, group: &str) -> VecDeque<Overheard> {
         let at = self.groups.iter().position(|(name, _)| name == group);
         at.and_then(|at| self.groups.remove(at)).map(|(_, heard)| heard).unwrap_or_default()

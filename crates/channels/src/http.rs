@@ -1,4 +1,4 @@
-//! The road to chat platforms: one request, one answer, and a failure that tells whether the request may have arrived.
+//! HTTP client for chat platforms: single attempts, and errors that say whether the request may have arrived.
 
 use std::{
     net::IpAddr,
@@ -8,25 +8,25 @@ use std::{
 
 use reqwest::{ClientBuilder, Request, Response, Url, header::RETRY_AFTER, redirect::Policy};
 
-/// How long a connection may take to come up.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// How long a connection waits for its next request. Short, because a request on a connection that the other side is about
-/// to close ends in not knowing.
+/// Idle timeout of pooled connections. Short, because a request on a connection that the peer is about to close has an
+/// unknown outcome.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// How long Telegram or a peer may take to answer, unless a request says otherwise.
+/// Default timeout of a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How much of an answer is read.
+/// Maximum size of a response.
 const ANSWER: usize = 8 << 20;
 
-/// The longest wait that a platform may ask for; more is a mistake or malice.
+/// Maximum delay accepted from a platform; more is a mistake or malicious.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The connections to all platforms, one of these per process. Clones share them.
+/// HTTP clients for all platforms, one per process. Clones share them.
 ///
-/// Nothing is set up before it is needed: loading the system's root certificates takes longer than starting the gateway.
+/// Clients are created on first use: loading the system's root certificates takes longer than starting the gateway.
 #[derive(Debug, Clone)]
 pub struct Road {
     remote: Arc<LazyLock<Built>>,
@@ -41,48 +41,46 @@ impl Default for Road {
     }
 }
 
-/// To other machines, through the proxy that the environment names, if any.
+/// Client for other machines, through the proxy of the environment, if any.
 fn remote() -> Built {
     build(reqwest::Client::builder())
 }
 
-/// To this machine, in clear text: no proxy could find the way back, and no certificates are needed.
+/// Client for this machine, unencrypted: without proxy and certificates.
 fn local() -> Built {
     build(reqwest::Client::builder().no_proxy().tls_certs_only([]))
 }
 
 fn build(builder: ClientBuilder) -> Built {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // reqwest panics without one. It fails only if another thread was faster, which is as good.
+        // reqwest panics without one. It fails only if another thread was faster, which is fine.
         rustls::crypto::ring::default_provider().install_default().ok();
     }
-    // A redirect would carry the token and the message to a place that nobody configured.
+    // A redirect would send the token and the message to an unconfigured host.
     let builder = builder.connect_timeout(CONNECT).redirect(Policy::none()).pool_idle_timeout(IDLE);
-    // A request on a connection that the other side just closed would be sent again behind our back.
+    // reqwest would otherwise silently repeat a request on a connection that the peer just closed.
     let builder = builder.retry(reqwest::retry::never());
     let built = builder.user_agent(concat!("homard/", env!("CARGO_PKG_VERSION"))).build();
     built.map_err(|error| format!("HTTP cannot be set up: {}", cause(&error)))
 }
 
-/// What came back.
+/// An HTTP response.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The status.
     pub(crate) status: u16,
-    /// How long the other side wants to be left alone.
+    /// Delay that the server asks for.
     pub(crate) retry_after: Option<Duration>,
-    /// The body, up to a bound.
     pub(crate) body: Vec<u8>,
 }
 
-/// Why nothing came back.
+/// Why there is no response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// The request did not go out.
+    /// The request was not sent.
     Unsent(String),
-    /// It went out, or part of it.
+    /// The request was sent, at least in part.
     Unanswered(String),
-    /// The answer is longer than it may be.
+    /// The response is too large.
     TooLong,
 }
 
@@ -92,12 +90,12 @@ impl Road {
         (***road).as_ref().map_err(|why| Lost::Unsent(why.clone()))
     }
 
-    /// Asks, and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn ask(&self, request: Request, patience: Duration) -> Result<Answer, Lost> {
         self.load(request, patience, ANSWER).await
     }
 
-    /// Asks, and reads an answer of at most so many bytes.
+    /// Sends a request and reads a response of at most `most` bytes.
     pub(crate) async fn load(&self, mut request: Request, patience: Duration, most: usize) -> Result<Answer, Lost> {
         *request.timeout_mut() = Some(patience);
         let client = self.client(request.url())?;
@@ -109,7 +107,7 @@ impl Road {
     }
 }
 
-/// A wait of so many seconds, within reason.
+/// Converts seconds to a delay, up to the maximum.
 pub(crate) fn wait(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(LONGEST_WAIT)
 }
@@ -131,14 +129,14 @@ fn lost(error: &reqwest::Error) -> Lost {
     if error.is_connect() || error.is_builder() { Lost::Unsent(why) } else { Lost::Unanswered(why) }
 }
 
-/// The innermost reason. The outer ones only say that there was one, and name the URL, which may hold a token.
+/// Returns the innermost cause. The outer errors add nothing and contain the URL, which may contain a token.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
     match cause.downcast_ref::<reqwest::Error>() {
-        // There is nothing inside: what it says of itself names the URL.
+        // There is no inner cause, and its own text contains the URL.
         Some(error) if error.is_timeout() => "no answer came in time".to_owned(),
         Some(_) => "the request failed".to_owned(),
         None => cause.to_string(),

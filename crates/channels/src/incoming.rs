@@ -1,25 +1,25 @@
-//! What comes in from a chat platform, the same for all of them.
+//! Inbound events, in a form common to all platforms.
 
 use std::fmt;
 
 use homard_proto::Route;
 use serde::{Deserialize, Serialize};
 
-/// Something that happened on a platform.
+/// An inbound event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody said something.
+    /// A message was sent.
     Message(Box<Incoming>),
-    /// Somebody changed what they had said; its message id is that of the old one.
+    /// A message was edited; the message id is that of the original.
     Edited(Box<Incoming>),
-    /// Somebody put a reaction on a message, or took one off.
+    /// A reaction was added or removed.
     Reacted(Reaction),
-    /// We were let into a group, or sent out.
+    /// The account was added to a group or removed from it.
     Membership(Membership),
 }
 
 impl Event {
-    /// What the platform calls this event: the same for the same event, however often it comes.
+    /// Returns the platform's id of the event, which is the same for every delivery of it.
     pub fn id(&self) -> &str {
         match self {
             Self::Message(incoming) | Self::Edited(incoming) => &incoming.event,
@@ -32,123 +32,123 @@ impl Event {
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Incoming {
-    /// Names the event; unique in its account.
+    /// Event id; unique per account.
     pub event: String,
-    /// What the platform calls the message; unique in its conversation.
+    /// Message id on the platform; unique per chat.
     pub message: String,
-    /// The account of ours that got it.
+    /// Account that received it.
     pub account: String,
-    /// The conversation.
+    /// The chat.
     pub peer: Peer,
-    /// Who said it.
+    /// The sender.
     pub sender: Sender,
-    /// What was said; with media, what was written below it.
+    /// Its text; with media, the caption.
     pub text: String,
-    /// What it answers.
+    /// The message that it replies to.
     pub reply_to: Option<Quoted>,
-    /// The thread or topic of the conversation.
+    /// Thread or topic within the chat.
     pub thread: Option<String>,
-    /// Whether it speaks to us by the platform's own means, an answer to us included.
+    /// True if it mentions the agent by means of the platform, including a reply to it.
     pub was_mentioned: bool,
-    /// Whether it speaks to somebody else by the platform's own means.
+    /// True if it mentions someone else by means of the platform.
     pub mentions_others: bool,
-    /// What came with it.
+    /// Attachments.
     pub media: Vec<Attachment>,
-    /// Messages with the same album were sent as one.
+    /// Messages with the same album id were sent as one.
     pub album: Option<String>,
-    /// When it was said, in milliseconds since the epoch.
+    /// Time of sending in milliseconds since the epoch.
     pub timestamp_ms: u64,
-    /// Whether it starts as commands do.
+    /// True if it looks like a command.
     pub is_command: bool,
 }
 
 impl Incoming {
-    /// Where it came from and its answer goes.
+    /// Returns its origin, which is also the destination of the reply.
     pub fn route(&self, channel: &str) -> Route {
         Route::new(Some(channel), Some(&self.peer.id), Some(&self.account), self.thread.as_deref())
     }
 }
 
-/// What kind of conversation it is.
+/// Kind of chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum PeerKind {
     /// With one person.
     #[default]
     Direct,
-    /// With several.
+    /// With several people.
     Group,
-    /// One speaks, many read.
+    /// Broadcast: one sender, many readers.
     Channel,
 }
 
-/// A conversation.
+/// A chat.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Peer {
-    /// With one or several.
+    /// Its kind.
     pub kind: PeerKind,
-    /// What the platform calls it.
+    /// Its id on the platform.
     pub id: String,
-    /// What people call it.
+    /// Its title.
     pub title: Option<String>,
 }
 
-/// Who said something.
+/// Sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Sender {
-    /// What the platform calls them; cannot be chosen.
+    /// Id on the platform, which the sender cannot choose.
     pub id: String,
-    /// What people read; anybody may call themselves anything.
+    /// Display name, which the sender can choose freely.
     pub name: String,
-    /// Their handle, without `@`.
+    /// User name, without `@`.
     pub username: Option<String>,
-    /// Whether it is a program.
+    /// True for a bot.
     pub is_bot: bool,
-    /// Whether it is a group or a channel that speaks for itself. It is no person, whatever its id: it is never the owner,
-    /// and never alone with us.
+    /// True for a group or channel that posts as itself. It is not a person, whatever its id: it is never the owner and
+    /// never a direct chat.
     #[serde(default)]
     pub is_chat: bool,
 }
 
-/// A message that another one answers.
+/// A message that another one replies to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Quoted {
-    /// What the platform calls it.
+    /// Its id on the platform.
     pub message: String,
-    /// Who said it.
+    /// Its sender.
     pub sender: Option<String>,
-    /// What it says, or the part that is meant.
+    /// Its text, or the quoted part.
     pub text: String,
-    /// Whether we said it.
+    /// True if the agent sent it.
     pub is_ours: bool,
 }
 
-/// Something that came with a message.
+/// An attachment of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// Where it is.
+    /// Where its content is.
     pub source: Source,
-    /// What it is called.
+    /// File name.
     pub name: Option<String>,
-    /// What it is, as the sender says: such as `image/jpeg`.
+    /// MIME type as stated by the sender, such as `image/jpeg`.
     pub mime: Option<String>,
-    /// How many bytes it has, as the platform says.
+    /// Size in bytes as stated by the platform.
     pub size: Option<u64>,
-    /// Whether it was spoken for this message.
+    /// True for a voice message.
     pub is_voice: bool,
 }
 
-/// Where an attachment is.
+/// Where the content of an attachment is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// The platform has it, under this name.
+    /// On the platform, under this id.
     Platform(String),
-    /// At an address that a stranger chose: to be loaded only through the house's guard.
+    /// At an untrusted URL, which must be loaded through the egress guard only.
     Url(String),
-    /// Here.
+    /// Included.
     Bytes(#[serde(with = "packed")] Vec<u8>),
 }
 
-/// Bytes as base64, which JSON keeps in a third of the space.
+/// Serialises bytes as base64, which takes a third of the space of a JSON array.
 mod packed {
     use base64::{Engine, engine::general_purpose::STANDARD};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -172,40 +172,40 @@ impl fmt::Debug for Source {
     }
 }
 
-/// A reaction that was put on a message or taken off.
+/// A reaction that was added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reaction {
-    /// Names the event; unique in its account.
+    /// Event id; unique per account.
     pub event: String,
-    /// The account of ours that got it.
+    /// Account that received it.
     pub account: String,
-    /// The conversation.
+    /// The chat.
     pub peer: Peer,
     /// Who reacted.
     pub sender: Sender,
-    /// The message.
+    /// Message id.
     pub message: String,
-    /// What is there now and was not before.
+    /// Added reactions.
     pub added: Vec<String>,
-    /// What was there before and is not now.
+    /// Removed reactions.
     pub removed: Vec<String>,
-    /// When, in milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub timestamp_ms: u64,
 }
 
-/// A change of our own place in a conversation.
+/// A change of the account's own membership in a chat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Membership {
-    /// Names the event; unique in its account.
+    /// Event id; unique per account.
     pub event: String,
-    /// The account of ours that is meant.
+    /// The account.
     pub account: String,
-    /// The conversation.
+    /// The chat.
     pub peer: Peer,
-    /// Who did it.
+    /// Who made the change.
     pub sender: Sender,
-    /// Whether we are in it now.
+    /// True if the account is a member now.
     pub is_member: bool,
-    /// When, in milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub timestamp_ms: u64,
 }

@@ -1,12 +1,13 @@
-//! Chat platforms: what comes in from them, who is let in, and what goes out.
+//! Chat platforms: receiving messages, access control, and sending.
 //!
-//! A [`Channel`] speaks to one account of one platform. It refuses to know sessions, runs, queues and retries: what comes
-//! in goes to a [`Sink`], which says when it is safe; what goes out is said once, and a [`Failure`] tells whether it may
-//! be said again. Who is let in is decided by pure rules. Nothing here reads the environment, a config file or the clock,
-//! and nothing spawns a task: a channel receives for as long as its caller polls it.
+//! A [`Channel`] talks to one account of one platform. It knows nothing of sessions, runs, queues and retries: inbound
+//! events go to a [`Sink`], which confirms when they are stored; outbound messages are sent once, and a [`Failure`]
+//! says whether a retry is safe. Access control consists of pure rules. Nothing here reads the environment, a config
+//! file or the clock, and nothing spawns a task: a channel receives for as long as its caller polls it.
 //!
-//! Start with [`channel`] (the seam) and [`incoming`]; then the rules in the order in which a message meets them:
-//! [`access`] with [`mention`], [`pairing`], [`debounce`], [`history`], [`envelope`]; then [`telegram`] and [`webhook`].
+//! Start with [`channel`] (the trait) and [`incoming`]; then the rules in the order in which they apply to a message:
+//! [`access`] with [`mention`], [`pairing`], [`debounce`], [`history`], [`envelope`]; then [`telegram`] and
+//! [`webhook`].
 #![warn(missing_docs)]
 
 pub mod access;

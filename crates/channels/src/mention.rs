@@ -1,16 +1,16 @@
-//! Whether a message in a group speaks to us, by what it says.
+//! Mention patterns: whether the text of a group message addresses the agent.
 
 use regex_automata::{meta::Regex, util::syntax};
 
-/// How much memory a compiled pattern may take.
+/// Maximum memory of a compiled pattern.
 const SIZE: usize = 1 << 20;
 
-/// What people write when they mean us.
+/// Compiled mention patterns.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Vec<Regex>);
 
 impl Patterns {
-    /// Patterns of the config, upper and lower case alike, and what is wrong with those that are none.
+    /// Compiles patterns of the config, ignoring case; also returns an error text for each invalid one.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> (Self, Vec<String>) {
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         for pattern in patterns.into_iter().map(str::trim).filter(|pattern| !pattern.is_empty()) {
@@ -22,7 +22,7 @@ impl Patterns {
         (Self(good), bad)
     }
 
-    /// What follows from an agent's name and emoji, if the config says nothing.
+    /// Derives patterns from an agent's name and emoji, used if the config has none.
     pub fn of_identity(name: Option<&str>, emoji: Option<&str>) -> Self {
         let mut patterns = Vec::new();
         let words: Vec<String> = name.unwrap_or_default().split_whitespace().map(escaped).collect();
@@ -30,16 +30,16 @@ impl Patterns {
             patterns.push(format!(r"\b@?{}\b", words.join(r"\s+")));
         }
         patterns.extend(emoji.map(str::trim).filter(|emoji| !emoji.is_empty()).map(escaped));
-        // Names that do not begin or end like words, such as an emoji, have no word boundary there.
+        // Names that do not begin or end with a word character, such as an emoji, have no word boundary there.
         Self(patterns.iter().filter_map(|pattern| compile(pattern).ok()).collect())
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one of them is in the text. Characters that nobody sees do not count.
+    /// Returns true if a pattern matches the text, ignoring invisible characters.
     pub fn find_in(&self, text: &str) -> bool {
         if self.0.is_empty() {
             return false;

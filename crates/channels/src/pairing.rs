@@ -1,7 +1,7 @@
-//! Strangers who asked to be let in, and those who were: codes that the owner approves, in OpenClaw's files.
+//! Pairing: unknown senders get a code that the owner approves. Stored in OpenClaw's files.
 //!
-//! The rules are pure; [`Book`] keeps them in `credentials/<channel>-pairing.json` and `<channel>-allowFrom.json`. A file
-//! that cannot be read is never written over, and lets nobody in.
+//! The rules are pure; [`Book`] stores the state in `credentials/<channel>-pairing.json` and
+//! `<channel>-allowFrom.json`. A file that cannot be read is never overwritten, and admits no sender.
 
 mod book;
 
@@ -14,25 +14,25 @@ use serde_json::{Map, Value};
 
 pub use book::{Book, Error, Who};
 
-/// How many requests may wait in a channel. Beyond it a new one takes the place of the oldest.
+/// Maximum number of pending requests per channel. When exceeded, a new one replaces the oldest.
 pub const PENDING: usize = 16;
 
-/// How long a request keeps its place although others want it, in milliseconds.
+/// Time during which a request cannot be replaced, in milliseconds.
 const KEPT_MS: u64 = 2 * 60 * 1000;
 
-/// How long a request waits, in milliseconds.
+/// Lifetime of a request in milliseconds.
 pub const TTL_MS: u64 = 60 * 60 * 1000;
 
-/// Letters and digits that are not mistaken for each other; as many as five bits can tell apart.
+/// Letters and digits that are hard to confuse; 32 of them, for five bits each.
 const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/// How many characters a code has.
+/// Length of a code in characters.
 const LENGTH: usize = 8;
 
-/// How often a code that is already taken is drawn again.
+/// Maximum number of draws to find a code that is not in use.
 const DRAWS: usize = 16;
 
-/// The file of requests.
+/// Content of the file of pending requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Requests {
     version: u32,
@@ -46,41 +46,41 @@ impl Default for Requests {
     }
 }
 
-/// Somebody who asked to be let in.
+/// A pairing request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// What the channel calls them.
+    /// Id of the sender on the channel.
     pub id: String,
-    /// The account that they wrote to; absent for the default one, as in OpenClaw's files.
+    /// Account that received the message; absent for the default one, as in OpenClaw's files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// What the owner approves.
+    /// Pairing code.
     pub code: String,
-    /// When they first asked.
+    /// Time of the first message.
     #[serde(with = "iso")]
     pub created_at: Timestamp,
-    /// When they last asked.
+    /// Time of the last message.
     #[serde(with = "iso")]
     pub last_seen_at: Timestamp,
-    /// What else is known of them.
+    /// Further data about the sender.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub meta: Map<String, Value>,
 }
 
 impl Request {
-    /// The account that they wrote to.
+    /// Returns the account that received the message.
     pub fn account(&self) -> &str {
         self.account_id.as_deref().unwrap_or(DEFAULT_ACCOUNT)
     }
 
-    /// How long ago they first asked, in milliseconds.
+    /// Age of the request in milliseconds.
     fn age_ms(&self, now: Timestamp) -> u64 {
         u64::try_from(now.as_millisecond().saturating_sub(self.created_at.as_millisecond())).unwrap_or(0)
     }
 }
 
-/// Times as JavaScript writes them.
+/// Serialises timestamps in JavaScript's format.
 mod iso {
     use jiff::Timestamp;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -94,19 +94,19 @@ mod iso {
     }
 }
 
-/// What becomes of somebody who asks.
+/// Result of a pairing request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// They wait now; they are told their code.
+    /// The request is new; the sender is sent this code.
     New(String),
-    /// They wait already, and were told.
+    /// The request is pending already; the code was sent before.
     Waiting,
-    /// Too many have asked in the last minutes; they are told nothing.
+    /// Too many recent requests; nothing is sent.
     Full,
 }
 
 impl Requests {
-    /// Somebody asks. `draw` gives random bytes.
+    /// Adds a request. `draw` returns random bytes.
     fn ask(
         &mut self,
         sender: &Identity,
@@ -119,7 +119,7 @@ impl Requests {
         if let Some(request) =
             self.requests.iter_mut().find(|request| (request.account(), request.id.as_str()) == (account, id))
         {
-            // To the minute, so that somebody who writes a lot does not make the disk busy.
+            // Updated at most once a minute, to avoid a write for every message.
             if now.as_second() - request.last_seen_at.as_second() >= 60 {
                 request.last_seen_at = now;
             }
@@ -142,7 +142,7 @@ impl Requests {
         Asked::New(code)
     }
 
-    /// Takes out the request with a code.
+    /// Removes and returns the request with a code.
     fn take(&mut self, code: &str, now: Timestamp) -> Option<Request> {
         self.expire(now);
         let code = code.trim().to_ascii_uppercase();
@@ -154,7 +154,7 @@ impl Requests {
         self.requests.retain(|request| request.age_ms(now) < TTL_MS);
     }
 
-    /// Gives up the oldest request; `false` if that is too new.
+    /// Removes the oldest request; `false` if it is too recent.
     fn make_room(&mut self, now: Timestamp) -> bool {
         let oldest = (0..self.requests.len()).min_by_key(|at| self.requests[*at].created_at);
         match oldest.filter(|at| self.requests[*at].age_ms(now) >= KEPT_MS) {
@@ -171,15 +171,15 @@ fn code(bytes: [u8; LENGTH]) -> String {
     bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
 }
 
-/// The file of those who were let in.
+/// Content of the file of approved senders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Approved {
     version: u32,
-    /// Ids of the default account; before accounts were told apart, ids of all accounts.
+    /// Ids for the default account; in older files, ids for all accounts.
     #[serde(default)]
     allow_from: Vec<String>,
-    /// Ids of the other accounts.
+    /// Ids for the other accounts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     accounts: BTreeMap<String, Vec<String>>,
 }
@@ -191,7 +191,7 @@ impl Default for Approved {
 }
 
 impl Approved {
-    /// The ids of an account, to be changed.
+    /// Returns the ids of an account for modification.
     fn of_account(&mut self, account: &str) -> &mut Vec<String> {
         if account == DEFAULT_ACCOUNT {
             &mut self.allow_from
@@ -200,14 +200,14 @@ impl Approved {
         }
     }
 
-    /// The senders that may write to an account.
+    /// Returns the senders approved for an account.
     fn senders(&self, at: &ChannelAccount) -> Vec<Identity> {
         let unnamed = self.allow_from.iter().filter(|_| at.is_meant_without_account());
         let named = self.accounts.get(at.account()).into_iter().flatten();
         unnamed.chain(named).filter(|id| !id.is_empty()).map(|id| at.sender(id)).collect()
     }
 
-    /// Takes an id out of all accounts; `false` if none had it.
+    /// Removes an id from all accounts; `false` if none had it.
     fn remove(&mut self, id: &str) -> bool {
         let mut was_in = false;
         for ids in self.accounts.values_mut().chain([&mut self.allow_from]) {
@@ -220,7 +220,7 @@ impl Approved {
     }
 }
 
-/// What a stranger is told, once.
+/// Message that is sent to an unknown sender, once.
 pub fn greeting(channel: &str, id_label: &str, id: &str, code: &str) -> String {
     format!(
         "This assistant does not know you yet.\n\n{id_label}: {id}\nPairing code: {code}\n\n\
@@ -266,7 +266,7 @@ mod tests {
         for stranger in 0..PENDING {
             assert!(matches!(ask(&format!("s{stranger}"), 0), Asked::New(_)));
         }
-        // A code is kept for a while, so that a crowd does not take it away before it is approved.
+        // A request is protected for some time, so that a flood of others does not replace it before it is approved.
         assert_eq!(ask("owner", 1), Asked::Full);
         assert!(matches!(ask("owner", 2), Asked::New(_)));
         assert_eq!(ask("owner", 3), Asked::Waiting);

@@ -1,28 +1,28 @@
-//! Texts that must not be seen: tokens and shared secrets.
+//! Secret strings: tokens and shared secrets.
 
 use std::fmt;
 
 use subtle::ConstantTimeEq;
 
-/// How much of a platform's words goes into an error.
+/// Maximum length of a platform's message in an error, in characters.
 const EXCERPT: usize = 300;
 
-/// A text that no log, error or debug output shows.
+/// A string that is not shown in logs, errors and debug output.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself, for the place that sends it.
+    /// Returns the string itself, for sending.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is this text; takes as long for a wrong one as for the right one of the same length.
+    /// Compares in constant time for texts of the same length.
     pub(crate) fn is(&self, given: &str) -> bool {
         bool::from(self.0.as_bytes().ct_eq(given.as_bytes()))
     }
 
-    /// The head of what a platform said, on one line and without this secret.
+    /// Returns the beginning of a platform's message, on one line and with the secret removed.
     pub(crate) fn excerpt(&self, text: &str) -> String {
         let text = if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "…") };
         let words: Vec<&str> =

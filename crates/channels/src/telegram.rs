@@ -1,7 +1,7 @@
 //! Telegram, through its Bot API.
 //!
-//! Start with [`Telegram`]; then `poll` (how updates come in), [`webhook`] (the other way), `update` (what they mean), `send`
-//! (how words go out) and `markup` (what becomes of Markdown). `api` is the way there.
+//! Start with [`Telegram`]; then `poll` (receiving by long polling), [`webhook`] (receiving by webhook), `update`
+//! (parsing updates), `send` (sending) and `markup` (Markdown conversion). `api` is the HTTP client.
 
 mod api;
 mod markup;
@@ -29,32 +29,32 @@ use crate::{
     Source, http::Lost,
 };
 
-/// The number of the topic that every group with topics has.
+/// Id of the general topic, which every forum group has.
 const GENERAL: i64 = 1;
 
-/// How one bot is set up.
+/// Settings of a bot.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the config calls the account.
+    /// Account name in the config.
     pub account: String,
-    /// The bot's token.
+    /// Bot token.
     pub token: Secret,
-    /// The server of the Bot API; [`ROOT`] unless one runs one's own.
+    /// Server of the Bot API; [`ROOT`] unless self-hosted.
     pub root: String,
-    /// How updates come in.
+    /// How updates are received.
     pub intake: Intake,
-    /// How many characters a message should have at most.
+    /// Recommended maximum length of a message in characters.
     pub text_limit: usize,
-    /// Whether an address in a message is shown with a preview.
+    /// Show link previews.
     pub has_previews: bool,
-    /// The menu of commands: words without `/`, and what they do. An empty one leaves the bot's menu as it is.
+    /// Command menu: names without `/`, and descriptions. If empty, the bot's menu is left unchanged.
     pub commands: Vec<(String, String)>,
-    /// How patient the connection is.
+    /// Timing of the connection.
     pub pace: Pace,
 }
 
 impl Settings {
-    /// A bot as it is set up without any wishes.
+    /// Creates settings with default values.
     pub fn new(account: impl Into<String>, token: Secret) -> Self {
         Self {
             account: account.into(),
@@ -69,28 +69,28 @@ impl Settings {
     }
 }
 
-/// How updates come in.
+/// How updates are received.
 #[derive(Debug, Clone)]
 pub enum Intake {
-    /// We ask for them.
+    /// By long polling.
     Polling,
-    /// Telegram brings them to an address of ours.
+    /// By webhook: Telegram sends them to a URL.
     Webhook {
-        /// The address, as Telegram reaches it.
+        /// The public URL.
         url: String,
-        /// What Telegram says with each of them, so that we know it is Telegram.
+        /// Secret that Telegram sends with each update, as proof of origin.
         secret: Secret,
     },
 }
 
-/// How patient a connection is.
+/// Timing of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How long a question for updates is left open.
+    /// Duration of a long poll.
     pub hold: Duration,
-    /// How long to wait after the first failure; twice as long after each more.
+    /// Delay after the first failure; doubled after each further one.
     pub first_wait: Duration,
-    /// How long to wait at most.
+    /// Maximum delay.
     pub longest_wait: Duration,
 }
 
@@ -104,16 +104,16 @@ impl Default for Pace {
     }
 }
 
-/// A bot.
+/// A Telegram bot.
 #[derive(Debug)]
 pub struct Telegram {
     api: Api,
     settings: Settings,
-    /// Who we are, once Telegram said so.
+    /// The bot's own identity, once known.
     me: OnceCell<Me>,
 }
 
-/// Who we are.
+/// The bot's own identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Me {
     pub(crate) id: i64,
@@ -123,7 +123,7 @@ pub(crate) struct Me {
 }
 
 impl Telegram {
-    /// A bot; nothing is asked yet. Refused if the settings cannot be right.
+    /// Creates a bot without contacting Telegram. Fails if the settings are invalid.
     pub fn new(road: Road, settings: Settings) -> Result<Self, Failure> {
         if let Intake::Webhook { url, secret } = &settings.intake {
             webhook::check(url, secret)?;
@@ -146,12 +146,13 @@ impl Telegram {
         })
     }
 
-    /// Learns who we are, and says what we understand and how updates shall come; else which method failed and why.
+    /// Fetches the bot's identity, sets the command menu and the way updates are received; on error returns the method
+    /// that failed.
     async fn announce(&self) -> Result<&Me, (&'static str, Trouble)> {
         let me = self.me().await.map_err(|trouble| ("getMe", trouble))?;
         if !self.settings.commands.is_empty() {
             let menu: Vec<Value> = self.settings.commands.iter().map(|(word, does)| menu_item(word, does)).collect();
-            // A menu that Telegram does not like is no reason to be deaf.
+            // A rejected menu must not prevent receiving.
             if let Err(trouble) = self.api.call("setMyCommands", &json!({ "commands": menu })).await {
                 let failure = trouble.into_failure("setMyCommands", Twice::Harmless);
                 tracing::warn!(account = self.settings.account, %failure, "the menu of commands was not set");
@@ -169,7 +170,8 @@ impl Telegram {
     }
 }
 
-/// A command as Telegram takes it: lower case, digits and underscores, with a description that is not too long.
+/// Builds a menu entry in the form that Telegram accepts: lower case, digits and underscores, with a limited
+/// description.
 fn menu_item(word: &str, does: &str) -> Value {
     let fits = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
     let word: String = word.trim_start_matches('/').chars().take(32).map(fits).collect();

@@ -1,7 +1,7 @@
-//! The channel for everything else: signed JSON over HTTP, in and out.
+//! A generic channel: signed JSON over HTTP in both directions.
 //!
-//! What comes in is read by [`inbound`], what goes out is written here; both are signed by [`signature`] and carry a key,
-//! so that what is sent again is not said again. `docs/channels/webhook.md` shows the shapes.
+//! Inbound messages are parsed by [`inbound`], outbound ones are built here; both are signed by [`signature`] and carry
+//! an idempotency key. `docs/channels/webhook.md` describes the format.
 
 pub mod inbound;
 pub mod signature;
@@ -23,35 +23,35 @@ use crate::{
     http::{Answer, Lost, PATIENCE},
 };
 
-/// The header with the key that names a delivery.
+/// Header with the idempotency key.
 pub const KEY: &str = "idempotency-key";
 
-/// Says what time it is, in milliseconds since the epoch.
+/// Returns the current time in milliseconds since the epoch.
 pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// How one peer is set up.
+/// Settings of a peer.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the config calls the account.
+    /// Account name in the config.
     pub account: String,
-    /// What both sides sign with.
+    /// Shared secret for signatures.
     pub secret: Secret,
-    /// Where what we say is sent to; none for a peer that only speaks.
+    /// URL for outbound messages; `None` for a peer that only sends.
     pub url: Option<String>,
-    /// How many characters a text should have at most.
+    /// Recommended maximum length of a text in characters.
     pub text_limit: usize,
-    /// How long the peer may take to answer.
+    /// Timeout of a request.
     pub patience: Duration,
 }
 
 impl Settings {
-    /// A peer as it is set up without any wishes.
+    /// Creates settings with default values.
     pub fn new(account: impl Into<String>, secret: Secret, url: Option<String>) -> Self {
         Self { account: account.into(), secret, url, text_limit: 16_000, patience: PATIENCE }
     }
 }
 
-/// A peer that speaks signed JSON.
+/// A peer that exchanges signed JSON.
 pub struct Webhook {
     road: Road,
     settings: Settings,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// A peer; nothing is asked yet. Refused if the settings cannot be right.
+    /// Creates a peer without contacting it. Fails if the settings are invalid.
     pub fn new(road: Road, settings: Settings, clock: Clock) -> Result<Self, Failure> {
         let account = &settings.account;
         if settings.secret.expose().len() < 16 {
@@ -85,7 +85,7 @@ impl Webhook {
         Ok(Self { road, settings, url, clock })
     }
 
-    /// Sends something under a key. What came twice under one key was meant once.
+    /// Sends a body with an idempotency key; the peer treats repetitions as one.
     async fn deliver(&self, key: &str, mut body: Map<String, Value>) -> Result<Receipt, Failure> {
         let Some(url) = &self.url else {
             return Err(Failure::Unsupported { channel: "webhook", action: "send without a url" });
@@ -116,7 +116,7 @@ impl Webhook {
         let why = named(&format!("the peer answered {status} {said}"));
         match (status, retry_after) {
             (200..300, _) => {
-                // A peer that takes something and says nothing of it has taken it.
+                // A success status without a body is accepted.
                 let said: Value = serde_json::from_slice(&body).unwrap_or_default();
                 Ok(Receipt {
                     message: said["messageId"].as_str().map(str::to_owned),
@@ -174,7 +174,7 @@ impl Channel for Webhook {
     }
 
     async fn receive(&self, _cursor: Option<String>, sink: &dyn Sink) -> Failure {
-        // The peer comes to us; see `inbound`.
+        // The peer sends requests to the gateway; see `inbound`.
         sink.note(Note::Up);
         pending().await
     }
@@ -205,7 +205,7 @@ impl Channel for Webhook {
             Act::Type(place) => base("typing", place),
             Act::React { place, message, emoji } => {
                 let body = extended(base("reaction", place), [("messageId", json!(message))]);
-                // An empty one takes the reaction off.
+                // An empty one removes the reaction.
                 extended(body, [("emoji", json!(emoji.as_deref().unwrap_or_default()))])
             }
             Act::Edit { place, message, text, hides_previews: _ } => {
@@ -213,7 +213,7 @@ impl Channel for Webhook {
             }
             Act::Delete { place, message } => extended(base("delete", place), [("messageId", json!(message))]),
         };
-        // The same act at another time is another act: only what is sent again at once has the same key.
+        // The time is part of the key: only an immediate retry has the same key, a later identical action is a new one.
         let body_text = Value::Object(body.clone()).to_string();
         let seconds = (self.clock)() / 1000;
         let key = signature::sign(&self.settings.secret, seconds, body_text.as_bytes());

@@ -1,4 +1,4 @@
-//! The rules at the door, one by one, and what holds for all of them.
+//! Tests of the access rules, and their invariants.
 
 use homard_proto::IdIssuer;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn approved(ids: &[&str]) -> Vec<Identity> {
     ids.iter().map(|id| home().sender(id)).collect()
 }
 
-/// What becomes of a message on the default account.
+/// Decision about a message on the default account.
 fn verdict_on(rules: &Rules, incoming: &Incoming, paired: &[Identity]) -> Verdict {
     let sender = home().sender(&incoming.sender.id);
     judge(rules, Caller { incoming, sender: &sender, paired, activation: None, is_control: false })
@@ -202,7 +202,7 @@ fn settings_are_read_in_any_case() {
 }
 
 proptest! {
-    /// Whatever else the rules say, nobody outside all lists is heard unless a door was opened to all.
+    /// Whatever else the rules say, an unlisted sender is admitted only if a policy is open.
     #[test]
     fn a_stranger_is_heard_only_through_an_open_door(
         dm in prop::sample::select(vec![DmPolicy::Pairing, DmPolicy::Allowlist, DmPolicy::Open, DmPolicy::Disabled]),

@@ -1,4 +1,4 @@
-//! The files of pairing: read when asked, written whole or not at all, for the owner's eyes only.
+//! Storage of pairing state: files that are read on demand, written atomically, and readable by the owner only.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -16,37 +16,38 @@ use tempfile::NamedTempFile;
 
 use super::{Approved, Asked, LENGTH, Request, Requests};
 
-/// Why pairing did not work.
+/// Why a pairing operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name would not be the name of a file.
+    /// The channel name is not a valid file name.
     #[error("{0} is not the name of a channel")]
     Channel(String),
-    /// Nobody waits with this code.
+    /// No request has this code.
     #[error("no request waits with the code {0}; codes are good for an hour: see homard pairing list")]
     Code(String),
-    /// A file is not what it should be.
+    /// A file has invalid content.
     #[error("{} cannot be understood ({why}); mend it or delete it, nobody is let in by it meanwhile", path.display())]
     Garbled {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
-    /// The disk or its rights are in the way.
+    /// A file operation failed.
     #[error("cannot {doing} {}", path.display())]
     Disk {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// With what.
+        /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// The requests and approvals of all channels, in a folder. One of these per process, and one process per folder.
+/// Pairing requests and approvals of all channels in one directory. One instance per process, and one process per
+/// directory.
 #[derive(Debug)]
 pub struct Book {
     folder: PathBuf,
@@ -55,12 +56,12 @@ pub struct Book {
 }
 
 impl Book {
-    /// The book in the folder `credentials` of the state directory.
+    /// Opens the store in the directory `credentials` of the state directory.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), turn: Mutex::new(()) }
     }
 
-    /// Somebody whom nobody knows asks to be let in. `draw` gives random bytes.
+    /// Registers a pairing request of an unknown sender. `draw` returns random bytes.
     pub fn ask(&self, who: Who<'_>, draw: impl FnMut() -> [u8; LENGTH]) -> Result<Asked, Error> {
         let path = self.path(who.sender.channel(), "pairing")?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,14 +74,14 @@ impl Book {
         Ok(asked)
     }
 
-    /// Who waits in a channel.
+    /// Lists the pending requests of a channel.
     pub fn pending(&self, channel: &str, now_ms: u64) -> Result<Vec<Request>, Error> {
         let mut requests: Requests = read(&self.path(channel, "pairing")?)?;
         requests.expire(at(now_ms));
         Ok(requests.requests)
     }
 
-    /// Lets in who was told this code.
+    /// Approves the request with this code.
     pub fn approve(&self, channel: &str, code: &str, now_ms: u64) -> Result<Request, Error> {
         let path = self.path(channel, "pairing")?;
         let list = self.path(channel, "allowFrom")?;
@@ -88,7 +89,7 @@ impl Book {
         let mut requests: Requests = read(&path)?;
         let mut approved: Approved = read(&list)?;
         let request = requests.take(code, at(now_ms)).ok_or_else(|| nobody(code))?;
-        // The list first: a crash between the two leaves a request that can be approved again, not one that is lost.
+        // The list first: a crash in between leaves a request that can be approved again, not a lost one.
         let ids = approved.of_account(request.account());
         if !ids.contains(&request.id) {
             ids.push(request.id.clone());
@@ -98,7 +99,7 @@ impl Book {
         Ok(request)
     }
 
-    /// Lets go of the request of whoever was told this code. They are not in, and may ask again.
+    /// Rejects the request with this code. The sender may ask again.
     pub fn dismiss(&self, channel: &str, code: &str, now_ms: u64) -> Result<Request, Error> {
         let path = self.path(channel, "pairing")?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,13 +109,13 @@ impl Book {
         Ok(request)
     }
 
-    /// The senders that were approved for an account.
+    /// Returns the senders approved for an account.
     pub fn approved(&self, at: &ChannelAccount) -> Result<Vec<Identity>, Error> {
         let approved: Approved = read(&self.path(at.channel(), "allowFrom")?)?;
         Ok(approved.senders(at))
     }
 
-    /// All ids that were approved on a channel, by account; `None` for those of the default one.
+    /// Returns all ids approved on a channel, with their account; `None` for the default one.
     pub fn all_approved(&self, channel: &str) -> Result<Vec<(Option<String>, String)>, Error> {
         let Approved { allow_from, accounts, .. } = read(&self.path(channel, "allowFrom")?)?;
         let named =
@@ -122,7 +123,7 @@ impl Book {
         Ok(allow_from.into_iter().map(|id| (None, id)).chain(named).collect())
     }
 
-    /// Sends somebody out again, on all accounts of the channel; `false` if they were not in.
+    /// Revokes an approval on all accounts of the channel; `false` if there was none.
     pub fn revoke(&self, channel: &str, id: &str) -> Result<bool, Error> {
         let path = self.path(channel, "allowFrom")?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,14 +146,14 @@ impl Book {
     }
 }
 
-/// Somebody whom nobody knows.
+/// An unknown sender that requests pairing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Who<'a> {
-    /// Who it is.
+    /// Its identity.
     pub sender: &'a Identity,
-    /// What else is known of them.
+    /// Further data about the sender.
     pub meta: Map<String, Value>,
-    /// When they ask, in milliseconds since the epoch.
+    /// Time of the request in milliseconds since the epoch.
     pub now_ms: u64,
 }
 
@@ -200,7 +201,7 @@ mod tests {
         ChannelAccount::new("telegram", "default", IdIssuer::Platform, true)
     }
 
-    /// Asks for a sender of an account.
+    /// Requests pairing for a sender of an account.
     fn ask_at(book: &Book, at: &ChannelAccount, id: &str, byte: u8) -> Result<Asked, Error> {
         let meta = json!({"username": "ann"}).as_object().cloned().unwrap_or_default();
         book.ask(Who { sender: &at.sender(id), meta, now_ms: NOON }, || [byte; 8])

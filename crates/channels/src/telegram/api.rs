@@ -1,5 +1,4 @@
-//! The Bot API over HTTP: one method, one answer. What goes wrong is named by the method, never by the address, which
-//! holds the token.
+//! HTTP client of the Bot API. Errors name the method, never the URL, which contains the token.
 
 use std::time::Duration;
 
@@ -15,10 +14,10 @@ use crate::{
     http::{self, Answer, Lost, PATIENCE},
 };
 
-/// Where Telegram is, unless the config names another server of the Bot API.
+/// Default server of the Bot API.
 pub const ROOT: &str = "https://api.telegram.org";
 
-/// A bot's way to Telegram.
+/// Client of the Bot API for one bot.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     road: Road,
@@ -26,42 +25,42 @@ pub(crate) struct Api {
     token: Secret,
 }
 
-/// Why a method gave nothing.
+/// Why a method call failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// No answer came.
+    /// There was no response.
     Lost(Lost),
-    /// Too many requests.
+    /// Too many requests; retry after this delay.
     Flood(Duration),
-    /// Telegram said no, or could not.
+    /// Telegram returned an error.
     Denied {
-        /// Its code, which is that of HTTP.
+        /// Error code, which equals the HTTP status.
         code: u16,
-        /// Its words.
+        /// Error message.
         description: String,
-        /// Where the group lives now, if it moved.
+        /// New id of the group, if it was migrated.
         moved_to: Option<i64>,
     },
-    /// What came is not an answer of the Bot API.
+    /// The response is not one of the Bot API.
     Garbled(u16),
 }
 
-/// Whether a method may be asked twice.
+/// Whether a method may be called twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Twice {
-    /// It does no harm.
+    /// A repetition has no effect.
     Harmless,
-    /// It says something twice.
+    /// A repetition would be visible, such as a duplicate message.
     Seen,
 }
 
 impl Trouble {
-    /// Whether Telegram could not read our markup.
+    /// True if Telegram rejected our markup.
     pub(crate) fn is_markup(&self) -> bool {
         self.denied(400, "can't parse entities") || self.denied(400, "unsupported start tag")
     }
 
-    /// Whether it is a refusal with this code and these words.
+    /// True if it is an error with this code and text.
     pub(crate) fn denied(&self, expected: u16, words: &str) -> bool {
         match self {
             Self::Denied { code, description, .. } => {
@@ -71,7 +70,7 @@ impl Trouble {
         }
     }
 
-    /// What a caller may do about it.
+    /// Converts it to a failure that tells the caller whether to retry.
     pub(crate) fn into_failure(self, method: &str, twice: Twice) -> Failure {
         let named = |why: &str| format!("Telegram, {method}: {why}");
         let unsure = |why: String| match twice {
@@ -83,10 +82,10 @@ impl Trouble {
             Self::Lost(Lost::Unanswered(why)) => unsure(named(&why)),
             Self::Lost(Lost::TooLong) => Failure::Refused(named("the answer is too long")),
             Self::Flood(after) => Failure::RetryAfter { after, why: named("too many requests") },
-            // 503 says that nobody looked at the request; after the others it may have been carried out.
+            // After 503 the request was not processed; after other server errors it may have been.
             Self::Denied { code: 503, description, .. } => Failure::Unavailable(named(&description)),
             Self::Denied { code: 500.., description, .. } => unsure(named(&description)),
-            // An unknown bot is 401 or, with a token of the wrong shape, 404.
+            // An unknown bot causes 401 or, with a malformed token, 404.
             Self::Denied { code: 401 | 404, description, .. } => Failure::Refused(named(&format!(
                 "{description}; the bot token is not valid: get one from @BotFather and set channels.telegram.botToken"
             ))),
@@ -100,7 +99,7 @@ impl Trouble {
 }
 
 impl Api {
-    /// The way of the bot with this token.
+    /// Creates a client for the bot with this token.
     pub(crate) fn new(road: Road, root: &str, token: Secret) -> Result<Self, Failure> {
         let refused = |why: &str| Failure::Refused(why.to_owned());
         let not_a_url = "channels.telegram.apiRoot is not a URL; it looks like https://api.telegram.org";
@@ -123,12 +122,12 @@ impl Api {
         Ok(Self { road, root, token })
     }
 
-    /// Calls a method with parameters as JSON.
+    /// Calls a method with JSON parameters.
     pub(crate) async fn call(&self, method: &str, params: &Value) -> Result<Value, Trouble> {
         self.call_within(PATIENCE, method, params).await
     }
 
-    /// Calls a method that may take this long.
+    /// Calls a method with a timeout.
     pub(crate) async fn call_within(&self, patience: Duration, method: &str, params: &Value) -> Result<Value, Trouble> {
         let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -142,16 +141,16 @@ impl Api {
         let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
         let unfit = |_invalid| Trouble::Lost(Lost::Unsent("the form cannot be written".to_owned()));
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_str(&content_type).map_err(unfit)?);
-        // A slow line needs longer for a large file: a minute, and one more for each two megabytes.
+        // Large files get more time: one minute, and one more for each two megabytes.
         let patience = PATIENCE * u32::try_from(1 + body.len() / (2 << 20)).unwrap_or(u32::MAX).min(30);
         *request.body_mut() = Some(body.into());
         self.answered(method, self.road.ask(request, patience).await)
     }
 
-    /// Loads a file that `getFile` named.
+    /// Downloads a file that `getFile` named.
     pub(crate) async fn download(&self, path: &str, most: usize) -> Result<Vec<u8>, Trouble> {
         let mut parts = vec!["file".to_owned(), self.bot()];
-        // What is not a plain name would lead elsewhere on the server.
+        // Path components such as `..` would lead elsewhere on the server.
         parts.extend(path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).map(str::to_owned));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let request = Request::new(Method::GET, self.url(&parts));

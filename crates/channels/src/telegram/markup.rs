@@ -1,7 +1,7 @@
-//! Markdown as Telegram shows it: HTML with few tags, in parts that fit into a message.
+//! Converts Markdown to Telegram's HTML subset and splits it into messages.
 //!
-//! The text is first read into [`Rich`], words and their styles; parts are cut from that, and only then written. So no cut
-//! can tear a tag, and what goes out without styles, when Telegram cannot read ours, says the same.
+//! The text is first parsed to [`Rich`], text with styles; parts are cut from that and rendered afterwards. A cut can
+//! therefore never split a tag, and the plain fallback, used when Telegram rejects the HTML, has the same content.
 
 mod rich;
 mod table;
@@ -10,28 +10,28 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use self::rich::{Rich, Run, Style};
 
-/// How many characters a message may have, counted as Telegram does: in UTF-16 units, and without tags.
+/// Maximum length of a message, counted as Telegram does: in UTF-16 units, without tags.
 pub(crate) const LIMIT: usize = 4096;
 
-/// How many characters may stand below a picture.
+/// Maximum length of a caption.
 pub(crate) const CAPTION: usize = 1024;
 
-/// How many units the longest character has.
+/// Length of the longest character in UTF-16 units.
 const LETTER: usize = 2;
 
-/// How many bytes of HTML Telegram reads, with a margin; the rest would be cut off, tags and all.
+/// Maximum bytes of HTML that Telegram parses, with a margin; the rest would be truncated, including tags.
 const BYTES: usize = 30_000;
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// With tags.
+    /// As HTML.
     pub(crate) html: String,
-    /// Without.
+    /// As plain text.
     pub(crate) plain: String,
 }
 
-/// A text in parts of at most `limit` characters each; none if there is nothing to say.
+/// Converts a text to parts of at most `limit` characters each; empty if there is no text.
 pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<Part> {
     let rich = Rich::read(markdown);
     let limit = limit.clamp(LETTER, LIMIT);
@@ -45,7 +45,7 @@ pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<Part> {
             parts.push(write(&rich, start, start + words.len(), limit));
         }
         let rest = &rich.text[cut..end];
-        // Line breaks at a cut are the cut; the indent of a line of code is not.
+        // Line breaks at a cut are dropped; the indentation of a line of code is kept.
         let skipped = rest.len() - rest.trim_start_matches(['\n', '\r']).len();
         let is_code = rich.is_code_at(cut + skipped);
         start = cut + if is_code { skipped } else { rest.len() - rest.trim_start().len() };
@@ -53,7 +53,7 @@ pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<Part> {
     parts
 }
 
-/// Where the part that begins at `start` ends.
+/// Returns the end of the part that begins at `start`.
 fn cut(rich: &Rich, start: usize, end: usize, limit: usize) -> usize {
     let mut window = start;
     let (mut units, mut bytes) = (0, 0);
@@ -69,7 +69,7 @@ fn cut(rich: &Rich, start: usize, end: usize, limit: usize) -> usize {
         return end;
     }
     if window == start {
-        // A letter that alone is longer than a message is torn, as there is no other way.
+        // A single grapheme longer than a message has to be split.
         let mut units = 0;
         let fits = |(_, c): &(usize, char)| {
             units += c.len_utf16();
@@ -108,12 +108,12 @@ fn write(rich: &Rich, start: usize, end: usize, limit: usize) -> Part {
     for style in open.iter().rev() {
         html.push_str(style.closing());
     }
-    // Without tags an address is lost unless it is written out, if there is room for it.
+    // In plain text the URL of a link is appended, if it fits.
     let is_short = named.encode_utf16().count() <= limit;
     Part { html, plain: if is_short { named } else { plain } }
 }
 
-/// A text that means itself in HTML.
+/// Escapes a text for HTML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

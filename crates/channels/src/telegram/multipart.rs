@@ -1,33 +1,33 @@
-//! A form with files, as HTTP carries it.
+//! Multipart form encoding.
 
 use serde_json::{Map, Value};
 
 /// A form with one file.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// The parameters of the method.
+    /// Parameters of the method.
     pub(crate) params: Map<String, Value>,
-    /// The parameter that is the file.
+    /// Name of the file's parameter.
     pub(crate) field: &'static str,
-    /// What the file is called.
+    /// File name.
     pub(crate) name: String,
-    /// What it is.
+    /// MIME type.
     pub(crate) mime: String,
-    /// The file.
+    /// Content of the file.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A form as bytes.
+/// An encoded form.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// The header that says how to read it.
+    /// Value of the `Content-Type` header.
     pub(crate) content_type: String,
-    /// The form.
+    /// Request body.
     pub(crate) body: Vec<u8>,
 }
 
 impl Form {
-    /// The form as bytes, with a boundary that is nowhere in them.
+    /// Encodes the form, with a boundary that does not occur in the content.
     pub(crate) fn write(&self) -> Written {
         let fields: Vec<(&str, String)> =
             self.params.iter().map(|(name, value)| (name.as_str(), plain(value))).collect();
@@ -58,12 +58,12 @@ impl Form {
     }
 }
 
-/// A parameter as a form has it: texts as they are, the rest as JSON.
+/// Converts a parameter: strings as they are, others as JSON.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A text that cannot end its quotes or its line.
+/// Sanitises a text for use within quotes in a header.
 fn quoted(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).map(|c| if matches!(c, '"' | '\\') { '_' } else { c }).collect()
 }

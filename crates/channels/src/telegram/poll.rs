@@ -1,4 +1,4 @@
-//! Long polling: updates are asked for one batch after the other, and a batch is asked away only when it is stored.
+//! Long polling: the next batch of updates is requested only after the previous one is stored.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use super::{
 };
 use crate::{Batch, Failure, Note, Sink};
 
-/// How many updates come at once at most.
+/// Maximum number of updates per batch.
 const BATCH: usize = 100;
 
-/// How much longer than the question is left open we wait for its answer.
+/// Time added to the long poll's duration for the request timeout.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Hands updates to the sink until the bot is not wanted any more.
+/// Passes updates to the sink until the bot is rejected.
 ///
-/// Telegram forgets an update when one after it is asked for, so the next question waits until the sink has stored the
-/// batch and the cursor.
+/// Telegram deletes an update when a later offset is requested, so the next request waits until the sink has stored the
+/// batch and its cursor.
 pub(super) async fn run(telegram: &Telegram, me: &Me, cursor: Option<&str>, sink: &dyn Sink) -> Failure {
     let pace = telegram.settings.pace;
     let mut offset = cursor.and_then(|cursor| parse(cursor, me));
     let mut backoff = Backoff::new(pace);
     let mut is_up = false;
     loop {
-        // The first answer after a failure comes at once, so that it is known soon whether all is well.
+        // The first poll after a failure returns at once, so that the recovery is noticed soon.
         let hold = if is_up { pace.hold } else { Duration::ZERO };
         let params = json!({
             "offset": offset,
@@ -70,7 +70,7 @@ pub(super) async fn run(telegram: &Telegram, me: &Me, cursor: Option<&str>, sink
     }
 }
 
-/// The events of an answer in the order in which they happened, and the number to ask for next; none if nothing happened.
+/// Parses a response: the events in order and the next offset; `None` if there are no updates.
 fn read(updates: Value, telegram: &Telegram, me: &Me) -> Result<Option<(Batch, i64)>, Trouble> {
     let Value::Array(updates) = updates else { return Err(Trouble::Garbled(200)) };
     if updates.is_empty() {
@@ -80,20 +80,20 @@ fn read(updates: Value, telegram: &Telegram, me: &Me) -> Result<Option<(Batch, i
     let mut numbered: Vec<(i64, Value)> = numbered.collect();
     numbered.sort_by_key(|(number, _)| *number);
     numbered.dedup_by_key(|(number, _)| *number);
-    // Not the highest number ever: after a week of silence Telegram may begin anew with a lower one.
+    // Not the highest number ever: after a week of inactivity Telegram may restart with a lower one.
     let next = numbered.last().and_then(|(number, _)| number.checked_add(1)).ok_or(Trouble::Garbled(200))?;
     let account = &telegram.settings.account;
     let events = numbered.iter().filter_map(|(_, update)| update::read(update, me, account)).collect();
     Ok(Some((Batch { events, cursor: Some(format!("{}:{next}", me.id)) }, next)))
 }
 
-/// The number in a cursor, if it is this bot's: the numbers of another would hide updates.
+/// Returns the offset in a cursor if it belongs to this bot: another bot's would skip updates.
 fn parse(cursor: &str, me: &Me) -> Option<i64> {
     let (bot, number) = cursor.split_once(':')?;
     (bot == me.id.to_string()).then(|| number.parse().ok()).flatten()
 }
 
-/// Waits longer after each failure.
+/// Exponential backoff.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -105,7 +105,7 @@ impl Backoff {
         Self { next: pace.first_wait, most: pace.longest_wait }
     }
 
-    /// Tells of a trouble and waits; an error if waiting does not help.
+    /// Reports an error and waits; returns an error if retrying is pointless.
     pub(super) async fn bear(&mut self, trouble: Trouble, method: &str, sink: &dyn Sink) -> Result<(), Failure> {
         let is_rivalled = trouble.denied(409, "");
         let is_final = trouble.denied(401, "") || trouble.denied(404, "");

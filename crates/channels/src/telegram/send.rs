@@ -1,4 +1,4 @@
-//! Saying something on Telegram, in as many messages as it takes.
+//! Sends messages on Telegram, split as necessary.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::{
 };
 use crate::{Act, Failure, Media, Outgoing, Poll, Receipt};
 
-/// How large a picture may be to be shown as one.
+/// Maximum size of an image sent as a photo.
 const PHOTO: usize = 10 << 20;
 
-/// How long is waited in the middle of something, so that it is not left half said.
+/// Maximum delay accepted in the middle of a split message, so that it is not left incomplete.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// How often.
+/// Maximum number of such delays.
 const PAUSES: usize = 3;
 
-/// One message of what is to be said.
+/// One of the Telegram messages that an outgoing message is split into.
 #[derive(Debug)]
 enum Step {
     Text(Part),
@@ -31,7 +31,7 @@ enum Step {
     Poll(Poll),
 }
 
-/// What all messages of one saying have in common.
+/// What all parts of an outgoing message have in common.
 struct Saying<'a> {
     telegram: &'a Telegram,
     target: Target,
@@ -41,14 +41,14 @@ struct Saying<'a> {
 }
 
 impl Telegram {
-    /// The parameter that keeps Telegram from loading addresses of a text, if it must not.
+    /// Parameter that disables link previews, if required.
     fn previews(&self, hides_previews: bool) -> Map<String, Value> {
         let is_disabled = hides_previews || !self.settings.has_previews;
         params([("link_preview_options", if is_disabled { json!({ "is_disabled": true }) } else { Value::Null })])
     }
 }
 
-/// Says something, and names the messages that it became.
+/// Sends a message; the receipt lists the ids of its parts.
 pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Receipt, Failure> {
     let Outgoing { place, reply_to, is_silent, is_voice, hides_previews, .. } = &outgoing;
     let reply_to = reply_to.as_deref().map(number).transpose()?;
@@ -70,7 +70,7 @@ pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Rece
         match saying.patiently(step, answers, !messages.is_empty()).await {
             Ok(message) => messages.push(message),
             Err(failure) if messages.is_empty() => return Err(failure),
-            // Said once more it would be said twice in part, and left as it is, it is not whole.
+            // A retry would duplicate a part, and without it the message stays incomplete.
             Err(failure) => {
                 let said = messages.len();
                 return Err(Failure::Unknown(format!("{said} of {all} messages were sent, and then: {failure}")));
@@ -81,7 +81,7 @@ pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Rece
     Ok(Receipt { message: messages.pop(), details })
 }
 
-/// The messages that it takes. Words go below the first picture if they are few, else they follow.
+/// Splits a message. The text becomes the caption of the first medium if it is short, otherwise it follows.
 fn plan(outgoing: Outgoing, text_limit: usize) -> Vec<Step> {
     let Outgoing { text, media, poll, .. } = outgoing;
     let mut caption = markup::parts(&text, markup::CAPTION);
@@ -90,7 +90,7 @@ fn plan(outgoing: Outgoing, text_limit: usize) -> Vec<Step> {
     let mut below = if is_below { caption.pop() } else { None };
     steps.extend(media.into_iter().map(|media| Step::Media(media, below.take())));
     if !is_below {
-        // A text that fits into one message is not cut because it was to be a little shorter.
+        // A text that fits into one message is not split at the smaller configured limit.
         let whole = markup::parts(&text, markup::LIMIT);
         let parts = if whole.len() <= 1 { whole } else { markup::parts(&text, text_limit) };
         steps.extend(parts.into_iter().map(Step::Text));
@@ -100,7 +100,7 @@ fn plan(outgoing: Outgoing, text_limit: usize) -> Vec<Step> {
 }
 
 impl Saying<'_> {
-    /// Says one message; in the middle of something, waits if Telegram asks for a pause.
+    /// Sends one part; after the first one, waits if Telegram asks to.
     async fn patiently(&mut self, step: Step, reply_to: Option<i64>, is_begun: bool) -> Result<String, Failure> {
         let mut pauses = 0;
         loop {
@@ -114,7 +114,7 @@ impl Saying<'_> {
         }
     }
 
-    /// Says one message, and its number.
+    /// Sends one part; returns its message id.
     async fn say(&mut self, step: &Step, reply_to: Option<i64>) -> Result<String, Failure> {
         let (method, said) = match step {
             Step::Text(part) => ("sendMessage", self.text(part, reply_to).await),
@@ -147,7 +147,7 @@ impl Saying<'_> {
         };
         let said = self.styled(method, "caption", caption, Sent { own, reply_to, file }).await;
         match (&said, file) {
-            // A picture that is too long or too thin to be shown is still a file.
+            // An image with unsupported dimensions is sent as a file.
             (Err(trouble), Some((_, media))) if method == "sendPhoto" && is_odd_picture(trouble) => {
                 let sent = Sent { own: Map::new(), reply_to, file: Some(("document", media)) };
                 Ok(("sendDocument", self.styled("sendDocument", "caption", caption, sent).await))
@@ -166,8 +166,8 @@ impl Saying<'_> {
         self.styled("sendPoll", "text", None, Sent { own, reply_to, file: None }).await
     }
 
-    /// Sends with styles, and without them if Telegram cannot read ours; to where the group is, if it moved. Each time
-    /// the one before was refused, so that nothing is said twice.
+    /// Sends with styles, and without them if Telegram rejects them; to the new id if the group was migrated. Each
+    /// further attempt follows a rejection, so nothing is sent twice.
     async fn styled(
         &mut self,
         method: &str,
@@ -198,7 +198,7 @@ impl Saying<'_> {
 
     async fn once(&self, method: &str, words: Map<String, Value>, sent: &Sent<'_>) -> Result<Value, Trouble> {
         let mut all = self.target.params();
-        // An answer to a message that is gone is still worth saying.
+        // A reply to a deleted message is still sent.
         let reply = sent.reply_to.map(|id| json!({ "message_id": id, "allow_sending_without_reply": true }));
         let silent = self.is_silent.then_some(true);
         all.extend(params([("reply_parameters", json!(reply)), ("disable_notification", json!(silent))]));
@@ -215,14 +215,14 @@ impl Saying<'_> {
     }
 }
 
-/// What a message has besides its words.
+/// Parts of a message besides its text.
 struct Sent<'a> {
     own: Map<String, Value>,
     reply_to: Option<i64>,
     file: Option<(&'static str, &'a Media)>,
 }
 
-/// The method for a file, and the parameter that it is.
+/// Returns the method for a medium, and the name of its parameter.
 fn way(media: &Media, is_voice: bool) -> (&'static str, &'static str) {
     let (name, mime, size) = match media {
         Media::Url(url) => (url.split(['?', '#']).next().unwrap_or_default(), None, 0),
@@ -251,7 +251,7 @@ fn is_odd_picture(trouble: &Trouble) -> bool {
         .any(|words| trouble.denied(400, words))
 }
 
-/// Does something that may be done twice.
+/// Performs an idempotent action.
 pub(super) async fn act(telegram: &Telegram, act: Act) -> Result<Receipt, Failure> {
     let call = async |method: &'static str, all: Map<String, Value>| {
         telegram.api.call(method, &Value::Object(all)).await.map_err(|trouble| (method, trouble))
@@ -292,7 +292,7 @@ pub(super) async fn act(telegram: &Telegram, act: Act) -> Result<Receipt, Failur
     };
     match done {
         Ok(_) => Ok(Receipt { message, details: Value::Null }),
-        // It says that already, or is gone already: that is what was wanted.
+        // The message has that content already or is deleted already, as requested.
         Err((_, trouble))
             if trouble.denied(400, "message is not modified") || trouble.denied(400, "message to delete not found") =>
         {

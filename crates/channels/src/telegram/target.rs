@@ -1,21 +1,20 @@
-//! Whom a message is for, as people and configs write it.
+//! Parses destinations as people and configs write them.
 
 use serde_json::{Map, Value, json};
 
 use super::GENERAL;
 use crate::{Failure, Place};
 
-/// A chat, and a topic in it.
+/// A chat and a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     /// A number, or `@name`.
     pub(super) chat: Value,
-    /// The topic.
     pub(super) topic: Option<i64>,
 }
 
 impl Target {
-    /// Reads `7`, `-1007`, `@name`, `telegram:7`, `t.me/name` and `-1007:topic:5`.
+    /// Parses `7`, `-1007`, `@name`, `telegram:7`, `t.me/name` and `-1007:topic:5`.
     pub(super) fn parse(place: &Place) -> Result<Self, Failure> {
         let refused = |what: &str| {
             let shown: String = place.to.chars().filter(|c| !c.is_control()).take(80).collect();
@@ -46,19 +45,19 @@ impl Target {
         Ok(Self { chat: json!(format!("@{name}")), topic })
     }
 
-    /// The parameters for saying something there. The general topic must not be named.
+    /// Parameters for sending. The general topic must not be named.
     pub(super) fn params(&self) -> Map<String, Value> {
         let topic = self.topic.filter(|topic| *topic != GENERAL);
         params([("chat_id", self.chat.clone()), ("message_thread_id", json!(topic))])
     }
 
-    /// The parameters for showing something there. The general topic must be named.
+    /// Parameters for chat actions. The general topic must be named.
     pub(super) fn all_params(&self) -> Map<String, Value> {
         params([("chat_id", self.chat.clone()), ("message_thread_id", json!(self.topic))])
     }
 }
 
-/// Parameters without those that are null.
+/// Builds parameters, omitting those that are null.
 pub(super) fn params<const N: usize>(params: [(&str, Value); N]) -> Map<String, Value> {
     params.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)).collect()
 }

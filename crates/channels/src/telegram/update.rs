@@ -1,19 +1,19 @@
-//! What Telegram tells us, made into events. Read from JSON as it is: fields that we do not know change nothing.
+//! Converts Telegram updates to events. Parsed from raw JSON, so that unknown fields do no harm.
 
 use serde_json::Value;
 
 use super::Me;
 use crate::incoming::{Attachment, Event, Incoming, Membership, Peer, PeerKind, Quoted, Reaction, Sender, Source};
 
-/// What Telegram is asked to tell.
+/// Kinds of updates that are requested.
 pub(crate) const KINDS: [&str; 5] = ["message", "edited_message", "channel_post", "message_reaction", "my_chat_member"];
 
-/// The number of an update, which also says how far we are.
+/// Returns the id of an update, which is also the position in the sequence.
 pub(crate) fn number(update: &Value) -> Option<i64> {
     update["update_id"].as_i64()
 }
 
-/// What an update says; none if that is nothing for us: a kind that we do not know, or a command for another bot.
+/// Converts an update; `None` if it is not relevant: an unknown kind, or a command for another bot.
 pub(crate) fn read(update: &Value, me: &Me, account: &str) -> Option<Event> {
     let event = number(update)?.to_string();
     let message = |kind: &str| {
@@ -70,7 +70,7 @@ impl Message<'_> {
         })
     }
 
-    /// What was written, or what a place or a contact says in words.
+    /// Returns the text, or a description of a location or contact.
     fn text(&self) -> String {
         let written = [&self.value["text"], &self.value["caption"]].into_iter().find_map(Value::as_str);
         let (place, contact) = (&self.value["location"], &self.value["contact"]);
@@ -86,7 +86,7 @@ impl Message<'_> {
         }
     }
 
-    /// The marked stretches of the text: kind, words, and whom they name.
+    /// Returns the entities of the text: kind, text, and mentioned user.
     fn entities(&self) -> Vec<Entity> {
         let (text, entities) = match self.value["text"].as_str() {
             Some(text) => (text, &self.value["entities"]),
@@ -107,7 +107,8 @@ impl Message<'_> {
         entities.as_array().into_iter().flatten().filter_map(read).collect()
     }
 
-    /// The text with `/word@us` made `/word`, and whether it is a command; none if another bot is meant.
+    /// Returns the text with `/word@us` replaced by `/word`, and whether it is a command; `None` if another bot is
+    /// addressed.
     fn command(&self, text: String, entities: &[Entity]) -> Option<(String, bool)> {
         let Some(command) = entities.iter().find(|entity| entity.is_first && entity.kind == "bot_command") else {
             let is_command = text.starts_with('/');
@@ -123,7 +124,7 @@ impl Message<'_> {
         }
     }
 
-    /// Whether we are mentioned, and whether somebody else is.
+    /// Returns whether the bot is mentioned, and whether someone else is.
     fn mentions(&self, entities: &[Entity]) -> (bool, bool) {
         let (mut us, mut others) = (false, false);
         for entity in entities {
@@ -143,8 +144,8 @@ impl Message<'_> {
         self.me.username.as_deref().is_some_and(|username| username.eq_ignore_ascii_case(name))
     }
 
-    /// The message that this one answers. The first message of a topic is not answered by all others, though Telegram
-    /// says so.
+    /// Returns the message that this one replies to. In topics Telegram reports every message as a reply to the first
+    /// one; that is ignored.
     fn quoted(&self) -> Option<Quoted> {
         let answered =
             self.value.get("reply_to_message").filter(|answered| answered.get("forum_topic_created").is_none())?;
@@ -166,11 +167,11 @@ struct Entity {
     user: Option<i64>,
 }
 
-/// The topic. In groups without topics Telegram numbers the answers to a message as a thread, which nobody sees.
+/// Returns the topic. In groups without topics Telegram assigns invisible thread ids to replies; those are ignored.
 fn thread(message: &Value) -> Option<String> {
     let is_topic = message["is_topic_message"] == true;
     let id = message["message_thread_id"].as_i64().filter(|_| is_topic);
-    // The general topic has no number in messages, and is number one everywhere else.
+    // The general topic has no id in messages, and id 1 everywhere else.
     let general = (id.is_none() && message["chat"]["is_forum"] == true).then_some(super::GENERAL);
     id.or(general).map(|id| id.to_string())
 }
@@ -185,9 +186,9 @@ fn peer(chat: &Value) -> Option<Peer> {
     Some(Peer { kind, id: chat["id"].as_i64()?.to_string(), title: chat["title"].as_str().map(str::to_owned) })
 }
 
-/// Who spoke; `None` if Telegram does not say, or says what cannot be. Whoever speaks as a group or channel is that group or
-/// channel, not the bot that stands in for it. The ids of people are positive and those of groups and channels negative:
-/// one that is not so is nobody's, so that no chat has the id of a person.
+/// Returns the sender; `None` if it is missing or inconsistent. A sender that posts as a group or channel is that group
+/// or channel, not the bot that Telegram substitutes. Ids of people are positive, those of groups and channels
+/// negative; others are rejected, so that no chat can have the id of a person.
 fn sender(message: &Value) -> Option<Sender> {
     let as_chat = message.get("sender_chat").or_else(|| message.get("actor_chat"));
     let person = message.get("from").or_else(|| message.get("user"));
@@ -217,14 +218,14 @@ fn millis(date: &Value) -> u64 {
     date.as_u64().unwrap_or_default().saturating_mul(1000)
 }
 
-/// What came with a message. Of a photo, the largest size.
+/// Returns the attachments of a message. Of a photo, the largest size.
 fn attachments(message: &Value) -> Vec<Attachment> {
     let sizes = message["photo"].as_array().map(Vec::as_slice).unwrap_or_default();
     let area = |size: &&Value| size["width"].as_u64().unwrap_or(0).saturating_mul(size["height"].as_u64().unwrap_or(0));
     if let Some(photo) = sizes.iter().max_by_key(area) {
         return attachment(photo, Some("image/jpeg")).into_iter().collect();
     }
-    // An animation is also there as a document, for programs that do not know animations.
+    // An animation is also included as a document, for clients without support for animations.
     let kinds = [
         ("animation", Some("video/mp4")),
         ("document", None),

@@ -1,31 +1,31 @@
-//! The other way in: Telegram brings updates to an address of ours.
+//! Receives updates by webhook.
 
 use serde_json::Value;
 
 use super::{Intake, Telegram, update};
 use crate::{Batch, Failure, Secret};
 
-/// The header in which Telegram says the secret.
+/// Header that contains the secret.
 pub const HEADER: &str = "x-telegram-bot-api-secret-token";
 
-/// How large an update may be.
+/// Maximum size of an update.
 pub const LARGEST: usize = 1 << 20;
 
-/// Why a delivery is not taken.
+/// Why an update is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejected {
-    /// It is not Telegram who brings it.
+    /// The secret is wrong.
     Stranger,
-    /// It is larger than an update is.
+    /// It is too large.
     Large,
     /// It is not an update.
     Garbled,
-    /// We do not know yet who we are; Telegram brings it again.
+    /// The bot's own identity is not known yet; Telegram will retry.
     Early,
 }
 
 impl Rejected {
-    /// The status to answer with.
+    /// Returns the HTTP status of the response.
     pub fn status(self) -> u16 {
         match self {
             Self::Stranger => 401,
@@ -37,10 +37,10 @@ impl Rejected {
 }
 
 impl Telegram {
-    /// What a delivery says. `secret` is what its [`HEADER`] says, if it has one.
+    /// Parses an update. `secret` is the value of its [`HEADER`], if present.
     ///
-    /// It is to be answered with 200 when the sink has stored the batch, and not before: else Telegram would not bring it
-    /// again. The batch may be without events.
+    /// The caller must respond with 200 only after the sink has stored the batch, since Telegram would otherwise not
+    /// retry. The batch may have no events.
     pub fn delivered(&self, secret: Option<&str>, body: &[u8]) -> Result<Batch, Rejected> {
         let expected = match &self.settings.intake {
             Intake::Webhook { secret, .. } => secret,
@@ -62,7 +62,7 @@ impl Telegram {
     }
 }
 
-/// Refuses what Telegram would refuse, or what would let anybody in.
+/// Rejects settings that Telegram would reject or that would not authenticate updates.
 pub(super) fn check(url: &str, secret: &Secret) -> Result<(), Failure> {
     let refused = |why: &str| Err(Failure::Refused(why.to_owned()));
     if !url.starts_with("https://") {

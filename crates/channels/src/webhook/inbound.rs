@@ -1,4 +1,4 @@
-//! What a peer says to us: one message, signed, under a key.
+//! Inbound messages of a peer: signed JSON with an id.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
@@ -10,27 +10,27 @@ use super::{
 };
 use crate::{Attachment, Batch, Event, Incoming, Peer, PeerKind, Quoted, Sender, Source};
 
-/// How large a delivery may be.
+/// Maximum size of a request.
 pub const LARGEST: usize = 8 << 20;
 
-/// How long an id may be.
+/// Maximum length of an id.
 const ID: usize = 256;
 
-/// Why a delivery is not taken.
+/// Why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejected {
-    /// It is not signed by the peer.
+    /// The signature is missing or wrong.
     Stranger,
-    /// It was signed too long ago, or the clocks differ.
+    /// The signature is too old, or the clocks differ.
     Old,
-    /// It is larger than it may be.
+    /// It is too large.
     Large,
-    /// It does not have the shape.
+    /// The body is invalid.
     Garbled(String),
 }
 
 impl Rejected {
-    /// The status to answer with.
+    /// Returns the HTTP status of the response.
     pub fn status(&self) -> u16 {
         match self {
             Self::Stranger | Self::Old => 401,
@@ -39,7 +39,7 @@ impl Rejected {
         }
     }
 
-    /// What to tell the peer.
+    /// Returns the error message for the peer.
     pub fn advice(&self) -> String {
         match self {
             Self::Stranger => format!(
@@ -56,16 +56,16 @@ impl Rejected {
     }
 }
 
-/// What comes with a delivery besides its body.
+/// Headers of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers<'a> {
-    /// Of [`signature::TIMESTAMP`].
+    /// Value of [`signature::TIMESTAMP`].
     pub timestamp: Option<&'a str>,
-    /// Of [`signature::SIGNATURE`].
+    /// Value of [`signature::SIGNATURE`].
     pub signature: Option<&'a str>,
 }
 
-/// The shape. Unknown fields are left alone.
+/// The request body. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -131,10 +131,10 @@ struct File {
 }
 
 impl Webhook {
-    /// What a delivery says.
+    /// Parses a request.
     ///
-    /// It is to be answered with 200 when the sink has stored the batch, and not before. The event is named by the chat and
-    /// the id of the message, which are signed: what comes again with the same ones is the same, whatever headers say.
+    /// The caller must respond with 200 only after the sink has stored the batch. The event id consists of the chat and
+    /// the message id, which are signed: a repetition is recognised regardless of its headers.
     pub fn delivered(&self, headers: Headers<'_>, body: &[u8]) -> Result<Batch, Rejected> {
         if body.len() > LARGEST {
             return Err(Rejected::Large);
@@ -145,7 +145,7 @@ impl Webhook {
             Doubt::Wrong => Rejected::Stranger,
             Doubt::Old => Rejected::Old,
         })?;
-        // What is wrong may be as long as the body.
+        // The error may be as long as the body.
         let garbled = |error: serde_json::Error| Rejected::Garbled(error.to_string().chars().take(200).collect());
         let body: Body = serde_json::from_slice(body).map_err(garbled)?;
         let incoming = read(body, &self.settings.account, now_ms).map_err(|why| Rejected::Garbled(why.to_owned()))?;
@@ -171,7 +171,7 @@ fn read(body: Body, account: &str, now_ms: u64) -> Result<Incoming, &'static str
     if ![&id, &sender.id, &peer.id].into_iter().chain(&thread).all(|id| is_id(id)) {
         return Err("ids have 1 to 256 characters and no control characters");
     }
-    // A conversation with one person is that person's, or one could speak into another's session.
+    // A direct chat belongs to its sender; otherwise one sender could write into another's session.
     if peer.kind == PeerKind::Direct && peer.id != sender.id {
         return Err("a direct chat has the id of its sender");
     }
@@ -182,7 +182,7 @@ fn read(body: Body, account: &str, now_ms: u64) -> Result<Incoming, &'static str
     let quoted = |Answered { id, text, sender, ours }| Quoted { message: id, sender, text, is_ours: ours };
     let reply_to = reply_to.map(quoted);
     Ok(Incoming {
-        // As long as the chat is named behind it, an id may occur in several.
+        // The chat is part of the event id, so a message id may occur in several chats.
         event: format!("{id}#{}", json!([peer.kind, peer.id])),
         message: id,
         account: account.to_owned(),

@@ -1,37 +1,36 @@
-//! Proof that a body comes from who shares the secret, and that it is not an old one.
+//! Request signatures: prove that a body comes from the holder of the secret and is recent.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::Secret;
 
-/// The header with the time of signing, in seconds since the epoch.
+/// Header with the time of signing in seconds since the epoch.
 pub const TIMESTAMP: &str = "x-homard-timestamp";
 
-/// The header with the signature: `v1=` and the HMAC-SHA256 of `<timestamp>.<body>` in hex.
+/// Header with the signature: `v1=` and the HMAC-SHA256 of `<timestamp>.<body>` in hex.
 pub const SIGNATURE: &str = "x-homard-signature";
 
-/// How far the clocks may differ, in seconds.
+/// Maximum difference of the clocks in seconds.
 pub const TOLERANCE: u64 = 300;
 
-/// Why a signature proves nothing.
+/// Why a signature is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// It is missing, or it is not one for this body.
+    /// It is missing, or not valid for this body.
     Wrong,
-    /// It is from too long ago, or from the future.
+    /// It is too old, or in the future.
     Old,
 }
 
-/// The signature of a body, as its header has it.
+/// Returns the signature of a body in the format of its header.
 pub fn sign(secret: &Secret, seconds: u64, body: &[u8]) -> String {
     let bytes = mac(secret, &seconds.to_string(), body).map(|mac| mac.finalize().into_bytes());
     let hex: String = bytes.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
     format!("v1={hex}")
 }
 
-/// Whether a body was signed by who shares the secret, within the tolerance around `now_ms`. Takes as long for a wrong
-/// signature as for the right one.
+/// Verifies the signature of a body, within the tolerance around `now_ms`. Constant time.
 pub fn verify(
     secret: &Secret,
     timestamp: Option<&str>,
@@ -42,14 +41,14 @@ pub fn verify(
     let timestamp = timestamp.map(str::trim).unwrap_or_default();
     let seconds: u64 = timestamp.parse().map_err(|_nan| Doubt::Wrong)?;
     let given = signature.and_then(|signature| unhex(signature.trim().strip_prefix("v1=")?)).ok_or(Doubt::Wrong)?;
-    // What was signed is the text of the header, not the number that we read in it.
+    // The header's text is signed, not the parsed number.
     let mac = mac(secret, timestamp, body).ok_or(Doubt::Wrong)?;
     mac.verify_slice(&given).map_err(|_wrong| Doubt::Wrong)?;
     if seconds.abs_diff(now_ms / 1000) > TOLERANCE { Err(Doubt::Old) } else { Ok(()) }
 }
 
 fn mac(secret: &Secret, timestamp: &str, body: &[u8]) -> Option<Hmac<Sha256>> {
-    // A key may have any length, so there is always one.
+    // HMAC accepts keys of any length, so this does not fail.
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes()).ok()?;
     mac.update(timestamp.as_bytes());
     mac.update(b".");

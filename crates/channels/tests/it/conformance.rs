@@ -1,4 +1,4 @@
-//! What every channel must do, the same suite for all of them.
+//! Conformance suite for all channels.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use crate::support::{SECRET, bot, peer, telegram_at, webhook_at, words};
 use homard_channels::{Channel, Failure, Road, telegram::Telegram};
 use homard_testkit::{FakeTelegram, FakeWebhook, fake_telegram, fake_webhook};
 
-/// What goes wrong on any platform.
+/// Faults that can happen on any platform.
 #[derive(Debug, Clone, Copy)]
 enum Wrong {
-    /// It asks to wait so many seconds.
+    /// It asks to wait this many seconds.
     Later(u64),
-    /// It does not want it.
+    /// It rejects the request.
     Refusal,
     /// It is not ready.
     Busy,
-    /// The connection ends before anything was done.
+    /// The connection ends before the request was processed.
     Cut,
-    /// The connection ends after it was done.
+    /// The connection ends after the request was processed.
     AcceptThenDrop,
 }
 
-/// A platform, and what people see on it.
+/// A fake platform and the messages that arrived on it.
 trait Platform {
     fn channel(&self) -> Box<dyn Channel>;
-    /// The same channel with nobody at the other end.
+    /// The same channel with an unreachable platform.
     fn lonely(&self) -> Box<dyn Channel>;
     fn spoil(&self, wrong: Wrong);
     fn seen(&self) -> Vec<String>;

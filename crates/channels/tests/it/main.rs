@@ -1,4 +1,4 @@
-//! Channels over real HTTP, against platforms that can do anything wrong.
+//! Channels over real HTTP, against fake platforms with injected faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
 
 mod conformance;

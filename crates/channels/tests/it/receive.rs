@@ -1,4 +1,4 @@
-//! Telegram's updates over real HTTP: each one reaches the sink, whatever goes wrong on the way.
+//! Telegram updates over real HTTP: each one reaches the sink despite faults.
 
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
@@ -13,7 +13,7 @@ use homard_testkit::{
     fake_telegram::{Fault, TOKEN},
 };
 
-/// Receives until something else is done.
+/// Receives until another future completes.
 async fn receiving<T>(bot: &Telegram, sink: &Memory, doing: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;
@@ -39,7 +39,7 @@ async fn messages_come_in_order_and_once() {
     assert_eq!((sink.cursor(), sink.notes()), (Some("123456:1004".to_owned()), vec![Note::Up]));
 }
 
-/// Looks at what Telegram still keeps while the sink is not done.
+/// A sink that checks which updates Telegram still keeps while the batch is not stored.
 struct Careful<'a> {
     fake: &'a FakeTelegram,
     memory: Memory,
@@ -145,7 +145,7 @@ async fn two_pollers_are_told_of_each_other() {
     let rival = Memory::default();
     receiving(&one, &sink, async {
         receiving(&other, &rival, sink.until(is_rivalled)).await;
-        // The rival is gone, and we hear again.
+        // The other receiver is gone, so updates arrive again.
         fake.writes(7, "hello");
         sink.until(|sink| sink.texts().len() == 1).await;
     })
@@ -170,7 +170,7 @@ async fn a_restart_goes_on_where_the_cursor_is() {
     let fake = FakeTelegram::start().await.unwrap();
     let sink = Memory::default();
     fake.writes(7, "one");
-    // Stopped the moment that the first one is stored, so that Telegram still has it.
+    // Stopped as soon as the first one is stored, so that Telegram still has it.
     receiving(&bot(&fake), &sink, sink.until(|sink| sink.texts().len() == 1)).await;
     assert_eq!(fake.waiting(), [1001]);
     fake.writes(7, "two");
@@ -200,7 +200,7 @@ async fn a_webhook_is_announced_with_its_secret_and_the_menu_with_it() {
     assert_eq!(batch.events.len(), 1);
 }
 
-/// With failures of the server and of the sink, and receivers that are dropped at any moment: all come, in their order.
+/// With failures of the server and of the sink, and receivers dropped at any time: all updates arrive in order.
 #[tokio::test]
 async fn whatever_goes_wrong_every_message_arrives_in_order() {
     for seed in 0..8 {
@@ -231,7 +231,7 @@ async fn whatever_goes_wrong_every_message_arrives_in_order() {
                 if is_last {
                     sink.until(|sink| sink.ids().contains(&last)).await;
                 } else {
-                    // Killed at some question; the last life sees to the rest.
+                    // Stopped at some request; the last receiver gets the rest.
                     fake.until(|fake| fake.calls_of("getUpdates").len() >= asked || fake.waiting().is_empty()).await;
                 }
             })

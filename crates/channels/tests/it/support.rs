@@ -1,4 +1,4 @@
-//! What the tests of channels have in common: a sink that remembers, and channels that are set up.
+//! Test support: a recording sink, and configured channels.
 
 use std::{
     sync::{Mutex, MutexGuard},
@@ -14,12 +14,12 @@ use homard_channels::{
 use homard_testkit::{FakeTelegram, FakeWebhook, fake_telegram};
 use tokio::sync::watch;
 
-/// What both sides of a webhook sign with.
+/// Shared secret of the webhook tests.
 pub(crate) const SECRET: &str = "a secret of the tests";
-/// What time it is.
+/// The current time.
 pub(crate) const NOW: u64 = 1_700_000_000_000;
 
-/// Remembers what came in, and refuses to when it is told so.
+/// A sink that records what it receives, and fails on demand.
 #[derive(Debug)]
 pub(crate) struct Memory {
     inner: Mutex<Inner>,
@@ -74,7 +74,7 @@ impl Memory {
         inner.events.iter().filter_map(message).collect()
     }
 
-    /// Waits until something is true.
+    /// Waits until a condition is true.
     pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         let mut news = self.news.subscribe();
         while !is_so(self) {
@@ -105,7 +105,7 @@ impl Sink for Memory {
     }
 }
 
-/// A bot that does not wait long.
+/// A bot with short delays.
 pub(crate) fn telegram_at(root: String) -> telegram::Settings {
     let mut settings = telegram::Settings::new("main", Secret::from(fake_telegram::TOKEN));
     settings.root = root;

@@ -1,4 +1,4 @@
-//! Saying things on Telegram over real HTTP.
+//! Sending on Telegram over real HTTP.
 
 use crate::support::{bot, words};
 use homard_channels::{Act, Attachment, Channel, Failure, Media, Outgoing, Place, Poll, Source};

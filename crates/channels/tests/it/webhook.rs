@@ -1,4 +1,4 @@
-//! Signed JSON out over real HTTP.
+//! Outbound signed JSON over real HTTP.
 
 use std::time::Duration;
 

@@ -1,34 +1,34 @@
-//! Words and their styles.
+//! Text with styles, parsed from Markdown.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 use super::{escaped, table::Table};
 
-/// How deep styles may be nested; what is deeper is shown without.
+/// Maximum nesting depth of styles; deeper ones are ignored.
 const DEPTH: usize = 8;
 
-/// How much an address may hold; a longer one is written as text.
+/// Maximum length of a URL; a longer one is written as text.
 const ADDRESS: usize = 2048;
 
-/// A text with styles.
+/// Text with styles.
 #[derive(Debug, Default)]
 pub(super) struct Rich {
-    /// The words.
+    /// The plain text.
     pub(super) text: String,
-    /// Its stretches, in order and without gaps.
+    /// Styled ranges, in order and without gaps.
     runs: Vec<Run>,
 }
 
-/// A stretch of one style.
+/// A range with the same styles.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Where it ends, in bytes.
+    /// End offset in bytes.
     end: usize,
-    /// From the outermost to the innermost.
+    /// Styles from the outermost to the innermost.
     pub(super) styles: Vec<Style>,
 }
 
-/// A style that Telegram knows.
+/// A style that Telegram supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Style {
     Quote,
@@ -80,7 +80,7 @@ impl Style {
 }
 
 impl Rich {
-    /// Reads Markdown.
+    /// Parses Markdown.
     pub(super) fn read(markdown: &str) -> Self {
         let mut writer = Writer::default();
         for event in Parser::new_ext(
@@ -92,7 +92,7 @@ impl Rich {
         writer.rich
     }
 
-    /// The stretches between two places.
+    /// Returns the ranges between two offsets.
     pub(super) fn runs_in(&self, start: usize, end: usize) -> impl Iterator<Item = (&Run, &str)> {
         let first = self.runs.partition_point(|run| run.end <= start);
         let mut from = start;
@@ -103,13 +103,13 @@ impl Rich {
         })
     }
 
-    /// Whether a place is in a block of code.
+    /// True if an offset is in a code block.
     pub(super) fn is_code_at(&self, at: usize) -> bool {
         let run = self.runs.get(self.runs.partition_point(|run| run.end <= at));
         run.is_some_and(|run| run.styles.iter().any(Style::is_code))
     }
 
-    /// How many bytes of HTML some letters may take at a place, its tags counted where they begin.
+    /// Upper bound on the bytes of HTML for some text at an offset; tags are counted where they open.
     pub(super) fn cost(&self, at: usize, letters: &str) -> usize {
         let first = self.runs.partition_point(|run| run.end <= at);
         let begins = first == 0 || self.runs[first - 1].end == at;
@@ -131,18 +131,18 @@ impl Rich {
     }
 }
 
-/// Follows the events of a Markdown text.
+/// Converts Markdown parser events to styled text.
 #[derive(Default)]
 struct Writer {
     rich: Rich,
-    /// All that are open; `None` for one that is not shown.
+    /// Open styles; `None` for one that is not shown.
     styles: Vec<Option<Style>>,
-    /// The lists that are open, with the number of the next item.
+    /// Open lists, with the number of the next item.
     lists: Vec<Option<u64>>,
     table: Option<Table>,
-    /// Line breaks that come before the next words.
+    /// Pending line breaks before the next text.
     gap: usize,
-    /// A mark that comes before the next words, such as that of an item.
+    /// Pending list marker before the next text.
     mark: String,
 }
 
@@ -152,7 +152,7 @@ impl Writer {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
             Event::Text(text) => self.words(&text),
-            // Tags of the writer's own are words to us.
+            // Raw HTML is shown as text.
             Event::Html(text) | Event::InlineHtml(text) => self.words(&text),
             Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
                 self.styles.push(Some(Style::Code));
@@ -179,7 +179,7 @@ impl Writer {
             }
             Tag::BlockQuote(_) => {
                 self.block();
-                // Telegram does not nest quotes.
+                // Telegram does not support nested quotes.
                 let is_nested = self.styles.contains(&Some(Style::Quote));
                 self.styles.push((!is_nested).then_some(Style::Quote));
             }
@@ -240,7 +240,7 @@ impl Writer {
                     self.block();
                 }
             }
-            // An item without words is a line all the same.
+            // An empty item still takes a line.
             TagEnd::Item => self.words(""),
             TagEnd::Table => {
                 let table = self.table.take().unwrap_or_default();
@@ -267,7 +267,7 @@ impl Writer {
         }
     }
 
-    /// Blocks stand apart: by a blank line, in lists by a line break.
+    /// Separates blocks by a blank line, in lists by a line break.
     fn block(&mut self) {
         if self.mark.is_empty() {
             self.gap = self.gap.max(if self.lists.is_empty() { 2 } else { 1 });
@@ -300,7 +300,7 @@ impl Writer {
         let gap = std::mem::take(&mut self.gap);
         if !self.rich.text.is_empty() {
             let has = self.rich.text.len() - self.rich.text.trim_end_matches('\n').len();
-            // A gap inside of a quote belongs to it; it has no other style.
+            // A gap within a quote belongs to the quote and has no other style.
             let is_quoted = styles.first() == Some(&Style::Quote) && self.rich.ends_in(&Style::Quote);
             let outer = if is_quoted { &styles[..1] } else { &[] };
             self.rich.push(&"\n".repeat(gap.saturating_sub(has)), outer);
@@ -311,7 +311,7 @@ impl Writer {
         self.rich.push(words, &styles);
     }
 
-    /// The styles that Telegram shows of those that are open: code stands alone, and an address is not in an address.
+    /// Returns the open styles that Telegram can show: code excludes other styles, and links do not nest.
     fn shown(&self) -> Vec<Style> {
         let open = || self.styles.iter().flatten();
         if let Some(code) = open().find(|style| style.is_code()) {
@@ -325,14 +325,14 @@ impl Writer {
                 shown.push(style.clone());
             }
         }
-        // The outermost must be the quote, also where the writer put it into something else.
+        // The quote has to be outermost, even if it was nested in the source.
         shown.sort_by_key(|style| *style != Style::Quote);
         shown
     }
 }
 
 impl Rich {
-    /// Takes away the line break at the end, which a block of code has before its last fence.
+    /// Removes the trailing line break, which a code block has before its closing fence.
     fn trim_line_end(&mut self) {
         if self.text.ends_with('\n') {
             self.text.pop();
@@ -352,7 +352,7 @@ impl Rich {
     }
 }
 
-/// The language of a block of code, if it is a word.
+/// Language of a code block, if it is a plain word.
 fn language(kind: &CodeBlockKind<'_>) -> Option<String> {
     match kind {
         CodeBlockKind::Fenced(line) => {
@@ -363,7 +363,7 @@ fn language(kind: &CodeBlockKind<'_>) -> Option<String> {
     }
 }
 
-/// An address that Telegram follows.
+/// Returns a link style if Telegram supports the URL's scheme.
 fn link(url: &str) -> Option<Style> {
     let is_followed = ["http://", "https://", "tg://", "mailto:", "tel:"].iter().any(|scheme| url.starts_with(scheme));
     (is_followed && url.len() <= ADDRESS && !url.contains(char::is_control)).then(|| Style::Link(url.to_owned()))

@@ -1,11 +1,11 @@
-//! A table in letters of one width.
+//! Renders tables as fixed-width text.
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// How wide a column is made; what is longer sticks out.
+/// Maximum column width; longer cells overflow.
 const WIDEST: usize = 40;
 
-/// The cells of a table.
+/// Cells of a table.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
@@ -22,14 +22,14 @@ impl Table {
         }
     }
 
-    /// Adds to the cell at hand. A cell is one line.
+    /// Appends to the current cell. A cell is one line.
     pub(super) fn push(&mut self, words: &str) {
         if let Some(cell) = self.rows.last_mut().and_then(|row| row.last_mut()) {
             cell.extend(words.chars().map(|c| if c == '\n' { ' ' } else { c }));
         }
     }
 
-    /// The table with a line below its head.
+    /// Renders the table with a line below its header.
     pub(super) fn write(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {

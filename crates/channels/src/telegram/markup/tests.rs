@@ -1,4 +1,4 @@
-//! What Telegram gets for what a model writes.
+//! Tests of the Markdown conversion.
 
 use proptest::prelude::*;
 
@@ -95,7 +95,7 @@ fn markup_that_is_longer_than_telegram_reads_is_cut_too() {
     assert_eq!(parts.iter().map(|part| part.html.matches("<a ").count()).sum::<usize>(), 60);
 }
 
-/// Complains of tags that are not closed in their order, and of letters that should be escaped.
+/// Checks that tags are balanced and special characters are escaped.
 fn balanced(html: &str) -> Result<(), String> {
     let mut open = Vec::new();
     let mut rest = html;
@@ -131,8 +131,8 @@ fn text_of(html: &str) -> String {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Whatever a model writes and however long a message may be: every part fits, its tags are balanced, and it is not
-    /// empty; and together the parts say all of the words.
+    /// For any Markdown and limit: every part fits, is balanced and not empty; and together the parts contain all
+    /// words.
     #[test]
     fn every_part_fits_and_is_balanced(
         markdown in "([a-d ]{0,9}|[*_~`>#|\\[\\]()\\-]{1,3}|\n|\n\n|```|<b>|&|😀|é|\\[a\\]\\(https://x\\.y\\)|1\\. |- |\\| a \\| b \\|\n){0,25}",

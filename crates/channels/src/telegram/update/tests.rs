@@ -1,4 +1,4 @@
-//! Updates as Telegram sends them, and what we make of them.
+//! Tests of update parsing.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -241,7 +241,7 @@ fn what_says_nothing_is_no_event() {
 }
 
 proptest! {
-    /// A stranger's numbers cannot make us fall.
+    /// Arbitrary entity offsets never cause a panic.
     #[test]
     fn no_entity_makes_it_panic(text in "\\PC{0,12}", offset: u64, length: u64, small in 0u64..14, short in 0u64..14) {
         for (offset, length) in [(offset, length), (small, short), (0, short)] {

@@ -1,10 +1,10 @@
-//! What it costs to ask a hook, in turns. Run by `cargo xtask bench hooks`:
+//! Measures the cost of hook calls. Run by `cargo xtask bench hooks`:
 //!
-//! `bench_hooks [NODE]` asks nobody, a hook in Rust, one in Python, one in shell and one in Node what is to stand before
-//! a prompt, with a short conversation and with a long one.
+//! `bench_hooks [NODE]` calls no hook, one in Rust, one in Python, one in shell and one in Node at a point before the
+//! prompt is built, with a short and with a long conversation.
 //!
-//! Each line that it writes is an object: what was done, and the times that each of those took who did it, in
-//! microseconds. Who is first changes with each round, and first rounds that warm up are not told.
+//! Each output line is a JSON object: the case, and the times of each variant in microseconds. The order of the
+//! variants rotates with each round, and the warm-up rounds are not reported.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for one's own terminal")]
 
 use std::{
@@ -21,14 +21,14 @@ use homard_proto::message::{Message, User};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// How often each is asked.
+/// Number of measured calls per variant.
 const ROUNDS: usize = 300;
-/// How often before that.
+/// Number of warm-up calls.
 const WARM_UP: usize = 20;
-/// How many messages a conversation has, and how long each of them is. Of the long one only what a plugin asks for is
-/// sent, and these do not.
+/// Number and length of the messages of each conversation. Large fields are passed by reference, and these plugins do
+/// not fetch them.
 const CONVERSATIONS: [(&str, usize, usize); 2] = [("short conversation", 10, 300), ("long conversation", 1_000, 1_000)];
-/// What each of them answers.
+/// The text that each variant returns.
 const WORDS: &str = "High water is at noon.";
 
 const PYTHON: &str = r#"
@@ -87,7 +87,7 @@ async fn main() {
     house.close().await;
 }
 
-/// The plugins that are asked.
+/// Opens the plugins under test.
 fn open(folder: &Path, node: Option<&Path>) -> Plugins {
     let write = |id: &str, file: &str, text: &str| {
         let folder = folder.join("extensions").join(id);

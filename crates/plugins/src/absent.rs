@@ -1,5 +1,5 @@
-//! Guards that the owner counts on and that do not stand: the plugin is gone, is broken, or is not what it was. What they
-//! guard does not happen until the owner has decided.
+//! Missing guards: guards that the owner expects and that are not registered, because the plugin is missing, broken or
+//! changed. The guarded operations are blocked until the owner decides.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +16,13 @@ use crate::{
     settings::{Guard, Settings},
 };
 
-/// A guard that the owner counts on. It stands in for its plugin where that does not stand, and always fails.
+/// An expected guard. It replaces its plugin while that is not registered, and always fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AbsentGuard {
     plugin: String,
     place: GuardPlace,
-    /// True if the owner wants whatever the plugin registers to be a guard: once that is known, nothing is missing.
+    /// True if the owner wants everything the plugin registers to be a guard: once the registrations are known, nothing
+    /// is missing.
     only_until_known: bool,
     way_out: String,
 }
@@ -30,7 +31,7 @@ pub(crate) struct AbsentGuard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GuardPlace {
     Point(Point),
-    /// The files of a prompt: [`GUARDED`].
+    /// The bootstrap files of a prompt: [`GUARDED`].
     Bootstrap,
 }
 
@@ -43,7 +44,7 @@ impl GuardPlace {
     }
 }
 
-/// What a stand-in listens to.
+/// The events that a replacement subscribes to.
 static EVENTS: LazyLock<[String; 1]> = LazyLock::new(|| [GUARDED.to_owned()]);
 
 impl AbsentGuard {
@@ -51,7 +52,7 @@ impl AbsentGuard {
         &self.plugin
     }
 
-    /// Whether its plugin stands there itself. `is_known` says whether it is known what the plugin registers.
+    /// True if its plugin has registered the guard itself. `is_known` is true if the plugin's registrations are known.
     pub(crate) fn is_needless(&self, is_known: bool, all: &Extensions) -> bool {
         let stands = match self.place {
             GuardPlace::Point(point) => all.hooks.iter().any(|hook| {
@@ -66,7 +67,7 @@ impl AbsentGuard {
         stands || (self.only_until_known && is_known)
     }
 
-    /// Puts it among those who take part.
+    /// Adds it to the extensions.
     pub(crate) fn stand_in(&self, all: &mut Extensions) {
         let guard = Arc::new(self.clone());
         match self.place {
@@ -85,7 +86,8 @@ impl AbsentGuard {
     }
 }
 
-/// The guards of all plugins that the owner wants on: as they were installed, and as their entries declare them.
+/// Returns the guards of all plugins that the owner has enabled: those recorded at installation and those declared in
+/// their entries.
 pub(crate) fn expected_guards(settings: &Settings) -> Vec<AbsentGuard> {
     let mut all = Vec::new();
     let ids = settings.installs.keys().chain(settings.entries.keys());

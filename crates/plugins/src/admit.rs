@@ -1,4 +1,5 @@
-//! What of a plugin's registrations is let in: what its manifest declares, under names that are free. Pure.
+//! Decides which registrations of a plugin are accepted: those that its manifest declares, under names that are free.
+//! Pure.
 
 use homard_hooks::Point;
 
@@ -7,23 +8,23 @@ use crate::{
     offer::{Offers, ToolOffer},
 };
 
-/// How many things of a kind a plugin may register.
+/// Maximum number of registrations of each kind.
 const MOST: usize = 500;
 
-/// The names that are the house's own. A plugin cannot take them.
+/// Names reserved by the gateway; plugins cannot use them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// Tools.
+    /// Tool names.
     pub tools: Vec<String>,
-    /// Slash commands.
+    /// Chat command names.
     pub commands: Vec<String>,
-    /// Gateway methods.
+    /// Gateway method names.
     pub methods: Vec<String>,
-    /// HTTP paths, and what is beneath them.
+    /// HTTP paths, including everything below them.
     pub paths: Vec<String>,
 }
 
-/// What of a plugin's registrations is let in, and what is not and why.
+/// Returns the accepted registrations, and the reasons for rejecting the others.
 pub(crate) fn admit(mut offers: Offers, manifest: &Manifest, reserved: &Reserved) -> (Offers, Vec<String>) {
     let mut denied = Vec::new();
     let rights = manifest.rights.as_ref();
@@ -87,7 +88,7 @@ pub(crate) fn admit(mut offers: Offers, manifest: &Manifest, reserved: &Reserved
     (offers, denied)
 }
 
-/// All names of a tool.
+/// Returns all names of a tool.
 fn names(tool: &ToolOffer) -> impl Iterator<Item = &String> {
     let more = tool.names.iter().filter(|name| **name != tool.name);
     std::iter::once(&tool.name).filter(|name| !name.is_empty()).chain(more)
@@ -105,7 +106,7 @@ fn is_command(name: &str) -> bool {
     name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_rest)
 }
 
-/// Leaves out what is too much.
+/// Drops registrations beyond the limit.
 fn shorten(offers: &mut Offers, denied: &mut Vec<String>) {
     cut("tools", &mut offers.tools, denied);
     cut("hooks", &mut offers.hooks, denied);

@@ -1,4 +1,4 @@
-//! Finding plugins: which folders are looked into, in which order, and what is not trusted because of where it lies.
+//! Plugin discovery: the directories searched, their order, and the checks on file locations.
 
 use std::{
     collections::BTreeMap,
@@ -12,68 +12,68 @@ use serde_json::Value;
 
 use crate::manifest::{self, LARGEST, Manifest, NAMES, Wrong};
 
-/// How many entries of a folder are looked at.
+/// Maximum number of directory entries examined.
 const FOLDERS: usize = 1000;
 
-/// The files that are a plugin by themselves, by their extension.
+/// File extensions of scripts that are plugins by themselves.
 const SCRIPTS: [&str; 6] = ["ts", "js", "mts", "cts", "mjs", "cjs"];
 
-/// The files of a folder that are a plugin, if nothing else is said.
+/// Default entry files of a plugin directory.
 const INDEX: [&str; 4] = ["index.ts", "index.js", "index.mjs", "index.cjs"];
 
-/// The keys of `package.json` under which the files of plugins are, the newest first.
+/// Keys of `package.json` that list plugin files, newest first.
 const PACKAGE_KEYS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
 
-/// The folders of a workspace that hold plugins.
+/// Plugin directories of a workspace.
 const IN_WORKSPACE: [&str; 3] = [".homard/extensions", ".openclaw/extensions", ".clawdbot/extensions"];
 
-/// Where plugins are looked for.
+/// Where plugins are searched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Roots {
-    /// What the config names: files, plugins, or folders of plugins.
+    /// Paths from the config: files, plugins, or directories of plugins.
     pub paths: Vec<PathBuf>,
-    /// The workspaces of the agents.
+    /// Workspaces of the agents.
     pub workspaces: Vec<PathBuf>,
-    /// The state folder.
+    /// State directory.
     pub state: PathBuf,
-    /// Whether a plugin of a workspace may take the place of an installed one.
+    /// True if a workspace plugin may replace an installed one.
     pub trusts_workspaces: bool,
 }
 
 /// Where a plugin was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The config names it.
+    /// At a path named in the config.
     Config,
     /// In an agent's workspace.
     Workspace,
-    /// In the state folder.
+    /// In the state directory.
     State,
 }
 
-/// A plugin that was found.
+/// A discovered plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// What it says of itself.
+    /// Its manifest.
     pub manifest: Manifest,
     /// Where it was found.
     pub origin: Origin,
-    /// Its folder, with all links followed.
+    /// Its canonical directory.
     pub root: PathBuf,
-    /// The file that Node runs; none for a plugin that is a command.
+    /// Entry file for Node; `None` for a plugin with its own command.
     pub entry: Option<PathBuf>,
 }
 
-/// What was found, the first of each id, and what is wrong with the rest.
+/// Discovered plugins, the first of each id, and problems with the rest.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Found {
-    /// The plugins, in the order in which they were found, which is the order in which they are asked.
+    /// The plugins in the order of discovery, which is also the order in which they are called.
     pub candidates: Vec<Candidate>,
-    /// What its owner should know, each a sentence that begins with a path.
+    /// Messages for the owner; each is a sentence that begins with a path.
     pub problems: Vec<String>,
 }
 
-/// Looks everywhere.
+/// Searches all locations.
 pub fn discover(roots: &Roots) -> Found {
     let mut found = Found::default();
     let mut by_id = BTreeMap::new();
@@ -85,7 +85,7 @@ pub fn discover(roots: &Roots) -> Found {
                     by_id.insert(id, root);
                     found.candidates.push(candidate);
                 }
-                // One place may be named twice.
+                // The same location may be named twice.
                 Some(first) if *first == root => {}
                 Some(first) => {
                     let (root, first) = (root.display(), first.display());
@@ -97,8 +97,8 @@ pub fn discover(roots: &Roots) -> Found {
     found
 }
 
-/// The places, first to last. What an agent can write to cannot take the place of what the owner has installed, unless
-/// the owner says so.
+/// Returns the locations in order of precedence. A location that an agent can write to cannot replace what the owner
+/// has installed, unless the owner allows it.
 fn places(roots: &Roots) -> Vec<(Origin, PathBuf)> {
     let mut all: Vec<_> = roots.paths.iter().map(|path| (Origin::Config, path.clone())).collect();
     let in_workspaces: Vec<_> = roots
@@ -117,7 +117,7 @@ fn places(roots: &Roots) -> Vec<(Origin, PathBuf)> {
     all
 }
 
-/// The plugins of a place: itself, or what lies in it.
+/// Returns the plugins of a location: itself, or its entries.
 fn look(place: &Path, origin: Origin, problems: &mut Vec<String>) -> Vec<Candidate> {
     let Ok(meta) = fs::metadata(place) else {
         if origin == Origin::Config {
@@ -159,7 +159,7 @@ fn is_script(path: &Path) -> bool {
     is_known && !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".d.ts"))
 }
 
-/// Reads a plugin: a folder, or a script with a manifest beside it. An error is a whole sentence.
+/// Reads a plugin: a directory, or a script with a manifest beside it. An error is a complete sentence.
 fn read(path: &Path, origin: Origin, problems: &mut Vec<String>) -> Result<Candidate, String> {
     let shown = path.display();
     let script = (!path.is_dir()).then(|| path.to_owned());
@@ -181,7 +181,7 @@ fn read(path: &Path, origin: Origin, problems: &mut Vec<String>) -> Result<Candi
     let manifest = manifest::read(name, &text).map_err(|why| format!("{} {why}", file.display()))?;
     let entry = match (&manifest.run, script) {
         (Some(run), _) => {
-            // What lies in the folder and is run is looked at like everything that is run.
+            // Files in the directory that the command executes are checked like all executed files.
             for part in run.iter().map(|part| root.join(part)).filter(|part| part.starts_with(&root) && part.is_file())
             {
                 trusted(&part, &root).map_err(|why| format!("{} is not used: {why}", part.display()))?;
@@ -198,7 +198,7 @@ fn read(path: &Path, origin: Origin, problems: &mut Vec<String>) -> Result<Candi
     Ok(Candidate { manifest, origin, root, entry })
 }
 
-/// The file of a folder that Node runs.
+/// Returns the entry file of a directory.
 fn entry(root: &Path, problems: &mut Vec<String>) -> Result<PathBuf, String> {
     let package = root.join("package.json");
     let package: Value = match text(&package, root) {
@@ -219,7 +219,7 @@ fn entry(root: &Path, problems: &mut Vec<String>) -> Result<PathBuf, String> {
     index.ok_or_else(|| "it has no index.ts or index.js, and package.json names no \"openclaw.extensions\"".to_owned())
 }
 
-/// The text of a file of a plugin.
+/// Reads a file of a plugin.
 fn text(file: &Path, root: &Path) -> Result<String, Wrong> {
     let real = trusted(file, root).map_err(|why| format!("is not used: {why}"))?;
     let mut text = String::new();
@@ -228,7 +228,7 @@ fn text(file: &Path, root: &Path) -> Result<String, Wrong> {
     if text.len() as u64 > LARGEST { Err(format!("is larger than {LARGEST} bytes")) } else { Ok(text) }
 }
 
-/// Where a path really leads, if it does not leave the plugin and nobody else can change what is there.
+/// Returns the canonical path if it stays within the plugin and no other user can modify it.
 fn trusted(path: &Path, root: &Path) -> Result<PathBuf, String> {
     let real = path.canonicalize().map_err(|error| format!("it cannot be read: {}", error.kind()))?;
     if !real.starts_with(root) {

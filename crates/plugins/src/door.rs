@@ -1,4 +1,4 @@
-//! The door between a plugin's process and the house: what it may ask, and how much of its talk is borne.
+//! The host API: what a plugin's process may request from the gateway, and the limits on its output.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,52 +17,52 @@ use crate::{
     rpc::{self, DENIED, FAILED, UNKNOWN_METHOD, one_line},
 };
 
-/// How many questions of a process are answered at once.
+/// Maximum number of concurrent requests of a process.
 const AT_ONCE: usize = 32;
 
-/// How many lines that are no messages are borne in a minute.
+/// Maximum number of malformed lines per minute.
 const GARBAGE: Patience = Patience::new(1000, Duration::from_secs(60));
 
-/// How many messages that nobody asked for are borne in ten seconds.
+/// Maximum number of unsolicited messages in ten seconds.
 const UNASKED: Patience = Patience::new(20_000, Duration::from_secs(10));
 
-/// How many of them are put into the log.
+/// Maximum number of log lines in ten seconds.
 const LOGGED: Patience = Patience::new(100, Duration::from_secs(10));
 
-/// Who is behind a door.
+/// The process behind a connection.
 #[derive(Clone)]
 pub(crate) struct Behind {
-    /// The plugin, or the process of several.
+    /// Name of the plugin, or of the shared process.
     pub(crate) name: String,
-    /// Whether the process says itself for which plugin it speaks.
+    /// True if the process runs several plugins and names the plugin in its messages.
     pub(crate) is_shared: bool,
-    /// What it may ask, by name; none for everything.
+    /// Methods it may call, by name; `None` for all.
     pub(crate) asks: Option<Vec<String>>,
-    /// The house.
+    /// The gateway's side of the API.
     pub(crate) host: Arc<dyn Host>,
-    /// The errors that plugins threw and did not catch.
+    /// Uncaught errors of plugins.
     pub(crate) uncaught: Uncaught,
 }
 
-/// The errors that plugins threw outside of any call, and did not catch: by plugin.
+/// Uncaught errors of plugins, thrown outside of any call, by plugin.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Uncaught(Arc<Mutex<BTreeMap<String, FailureLog>>>);
 
 impl Uncaught {
-    /// Notes one; says whether it is to be logged, and how many before it were not.
+    /// Records an error; `Some` if it is to be logged, with the number of suppressed ones.
     fn note(&self, plugin: &str, error: &str) -> Option<usize> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(plugin.to_owned()).or_default().note(Instant::now(), error)
     }
 
-    /// The plugins that throw often now.
+    /// Returns the plugins that currently throw often.
     pub(crate) fn frequent(&self) -> Vec<FrequentFailures> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter_mut().filter_map(|(plugin, failures)| failures.frequent(plugin, Instant::now())).collect()
     }
 }
 
-/// The door of one process.
+/// Host API state of one process.
 pub(crate) struct Door {
     behind: Behind,
     garbage: Patience,
@@ -73,18 +73,18 @@ pub(crate) struct Door {
     asking: Asking,
 }
 
-/// The questions that are being answered, by their ids.
+/// Requests in progress by id.
 type Asking = Arc<Mutex<HashMap<String, AbortHandle>>>;
 
-/// What a process may ask.
+/// A request of a process.
 enum Asked {
-    /// A value that was lent to it.
+    /// Fetches a value that was passed by reference.
     Lent,
-    /// Something of the house.
+    /// Calls the host.
     House(Ask),
 }
 
-/// How much of something is borne.
+/// A rate limit.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
     most: usize,
@@ -98,7 +98,7 @@ impl Patience {
         Self { most, within, count: 0, since: None }
     }
 
-    /// Bears one more, or does not.
+    /// Counts an event; returns false if the limit is exceeded.
     fn bears(&mut self) -> bool {
         let now = Instant::now();
         if self.since.is_none_or(|since| now.duration_since(since) > self.within) {
@@ -122,7 +122,7 @@ impl Door {
         }
     }
 
-    /// Bears a line that is no message.
+    /// Counts a malformed line; an error if there are too many.
     pub(crate) fn garbage(&mut self, bytes: usize) -> Result<(), String> {
         if !self.is_warned {
             self.is_warned = true;
@@ -139,13 +139,13 @@ impl Door {
         Err(format!("it wrote more than {} lines to stdout that are no messages", GARBAGE.most))
     }
 
-    /// Bears a message that nobody asked for.
+    /// Counts an unsolicited message; an error if there are too many.
     pub(crate) fn unasked(&mut self) -> Result<(), String> {
         let why = || format!("it sent more than {} messages that nobody asked for", UNASKED.most);
         self.unasked.bears().then_some(()).ok_or_else(why)
     }
 
-    /// Hears what it tells.
+    /// Handles a notification of the process.
     pub(crate) fn notice(&mut self, method: &str, params: &Value) -> Result<(), String> {
         self.unasked()?;
         match method {
@@ -174,7 +174,7 @@ impl Door {
         Ok(())
     }
 
-    /// Whether one more line because of it may go to the log.
+    /// True if another log line of this process is allowed.
     fn may_log(&mut self) -> bool {
         let is_borne = self.logged.bears();
         if !is_borne && self.logged.count == LOGGED.most + 1 {
@@ -183,13 +183,13 @@ impl Door {
         is_borne
     }
 
-    /// For whom the process speaks.
+    /// Returns the plugin that a message comes from.
     fn speaker(&self, params: &Value) -> String {
         let said = params.get("plugin").and_then(Value::as_str).filter(|_| self.behind.is_shared);
         said.unwrap_or(&self.behind.name).to_owned()
     }
 
-    /// Has a question answered, or gives the line that refuses it.
+    /// Starts a request, or returns the line that rejects it.
     pub(crate) fn request(
         &mut self,
         id: Value,
@@ -226,7 +226,7 @@ impl Door {
         Ok(None)
     }
 
-    /// What is asked; an error is why it is refused.
+    /// Classifies a request; the error is the reason for rejecting it.
     fn asked(&mut self, speaker: &str, method: &str) -> Result<Asked, (i64, String)> {
         if method == "ref.get" {
             return Ok(Asked::Lent);
@@ -243,7 +243,7 @@ impl Door {
         Ok(Asked::House(ask))
     }
 
-    /// Takes back all that is being answered: nobody is left to hear it.
+    /// Aborts all requests in progress, because the process is gone.
     pub(crate) fn close(&mut self) {
         for (_, task) in self.asking.lock().unwrap_or_else(PoisonError::into_inner).drain() {
             task.abort();
@@ -251,7 +251,7 @@ impl Door {
     }
 }
 
-/// The line that gives a value away that was lent, as long as its call is open.
+/// Builds the response with a referenced value, while its call is open.
 fn lend(id: &Value, params: &Value, talk: &Talk) -> String {
     let reference = params.get("ref").and_then(Value::as_str).unwrap_or_default();
     match talk.shelf.get(reference) {

@@ -1,17 +1,18 @@
-//! Whether a plugin is on, and why. Pure.
+//! Decides whether a plugin is enabled, and why. Pure.
 
 use crate::{discover::Origin, manifest::Manifest, settings::Settings};
 
-/// Whether a plugin is on, and why.
+/// Whether a plugin is enabled, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether it is.
+    /// True if it is enabled.
     pub is_on: bool,
-    /// Why, as the rest of a sentence that begins with the plugin's name.
+    /// The reason, as the rest of a sentence that begins with the plugin's name.
     pub why: String,
 }
 
-/// Decides. The first reason counts. Unlike in OpenClaw, a plugin that nobody speaks of is off, wherever it lies.
+/// Decides; the first applicable reason counts. Unlike in OpenClaw, a plugin that the config does not mention is
+/// disabled, wherever it is located.
 pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdict {
     let id = manifest.id.as_str();
     let on = |why: &str| Verdict { is_on: true, why: format!("is on: {why}") };
@@ -55,7 +56,7 @@ pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdi
     off(format!("nobody has switched it on; to do so: homard plugins enable {id}"))
 }
 
-/// Whether the owner wants a plugin on, whatever lies in its folder, and even if nothing does.
+/// True if the owner has enabled a plugin in the config, whether or not it was found.
 pub(crate) fn is_wanted(id: &str, settings: &Settings) -> bool {
     let is_in = |list: &[String]| list.iter().any(|listed| listed == id);
     let entry = settings.entries.get(id).and_then(|entry| entry.enabled);

@@ -1,25 +1,25 @@
-//! Why a plugin did not do what it was asked.
+//! Errors of plugin calls.
 
 use std::time::Duration;
 
 use homard_hooks::HookError;
 
-/// Why a plugin did not do what it was asked.
+/// Why a plugin call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It said so.
+    /// The plugin reported an error.
     #[error("{0}")]
     Failed(String),
-    /// It is not there: it is off, ended, or left alone for a while.
+    /// The plugin is unavailable: disabled, ended, or its circuit breaker is open.
     #[error("{0}")]
     Gone(String),
-    /// It took too long.
+    /// The plugin exceeded its deadline.
     #[error("no answer within {} ms", .0.as_millis())]
     Late(Duration),
 }
 
 impl Error {
-    /// Whether the plugin is to blame, and may do it again.
+    /// True if the failure counts towards the plugin's circuit breaker.
     pub(crate) fn is_ailing(&self) -> bool {
         match self {
             Self::Failed(_) => false,

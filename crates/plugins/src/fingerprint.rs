@@ -1,4 +1,4 @@
-//! What files add up to: a plugin that was changed since it was installed is not the plugin that was installed.
+//! Fingerprints of plugin files, which detect changes since the installation.
 
 use std::{
     fs,
@@ -8,13 +8,13 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-/// How many files a plugin may have, those of its dependencies included.
+/// Maximum number of files of a plugin, including its dependencies.
 const FILES: usize = 50_000;
 
-/// How large they may be together, in bytes.
+/// Maximum total size of the files in bytes.
 const BYTES: u64 = 1024 * 1024 * 1024;
 
-/// What the files of a folder add up to: their names and what is in them, in any order the same.
+/// Computes the fingerprint of a directory: file names and contents, independent of the order in which they are listed.
 pub fn fingerprint(root: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     collect(root, &mut files)?;
@@ -37,7 +37,7 @@ pub fn fingerprint(root: &Path) -> io::Result<String> {
     Ok(hex(&sum.finalize()))
 }
 
-/// What some pieces of bytes add up to.
+/// Computes the digest of a sequence of byte strings.
 pub(crate) fn sum<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut sum = Sha256::new();
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! A plugin's part in the loop, and what it listens to.
+//! Hooks and listeners of plugins.
 
 use std::sync::{
     Arc,
@@ -19,7 +19,7 @@ use crate::{
     supervisor::{Address, Paper, Question, Worker},
 };
 
-/// How much of a deadline the plugin has. The rest is ours: we want to be the ones who notice that it is late.
+/// Share of a deadline that the plugin gets. The rest is a margin, so that the timeout is detected here.
 pub(crate) const SHARE: f64 = 0.98;
 
 /// One hook of a plugin.
@@ -28,7 +28,7 @@ pub(crate) struct PluginHook {
     pub(crate) worker: Arc<Worker>,
     pub(crate) address: Address,
     pub(crate) registration: Registration,
-    /// Whether it was told already that it answers in a shape that cannot be read.
+    /// True once a warning about unreadable results was logged.
     pub(crate) is_warned: AtomicBool,
 }
 
@@ -79,14 +79,14 @@ impl Hook for PluginHook {
     }
 }
 
-/// What is wrong with an answer that has another shape.
+/// Error for a result of another shape.
 const SHAPE: &str = "it must answer {\"result\": null} or {\"result\": {…}}, and did not";
 
 fn is_shaped(answer: &Value) -> bool {
     matches!(answer.get("result"), Some(Value::Null | Value::Object(_)))
 }
 
-/// What a plugin answered at a point.
+/// Parses the result of a hook.
 fn read(answer: &Value) -> Result<Answer, HookError> {
     match answer.get("result") {
         Some(Value::Null) => Ok(Answer::nothing()),
@@ -129,7 +129,7 @@ impl Listener for PluginListener {
     }
 }
 
-/// What somebody who heard a signal wants.
+/// Parses the result of a listener.
 pub(crate) fn heard(answer: &Value) -> Result<Heard, HookError> {
     let messages = answer.get("messages").and_then(Value::as_array).into_iter().flatten();
     let messages = messages.filter_map(|message| message.as_str().map(str::to_owned)).collect();

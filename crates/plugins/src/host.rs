@@ -1,31 +1,31 @@
-//! What plugins may ask of the house. The binary knows how; here it is only who may ask what.
+//! What plugins may request from the gateway. The implementation is in the binary; this module defines the interface.
 
 use async_trait::async_trait;
 use serde_json::Value;
 
-/// What a plugin asks.
+/// A request of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// The config, without secrets.
+    /// Reads the config, without secrets.
     ConfigGet,
-    /// To write the config.
+    /// Writes the config.
     ConfigWrite,
-    /// To put an event into a session.
+    /// Enqueues an event for a session.
     SystemEvent,
-    /// A method of the gateway.
+    /// Calls a gateway method.
     GatewayRequest,
-    /// A run of an agent.
+    /// Starts an agent run.
     AgentRun,
-    /// An answer of a model.
+    /// Requests a completion from a model.
     LlmComplete,
-    /// What the memory says about something.
+    /// Searches the memory.
     MemorySearch,
-    /// A note of the memory.
+    /// Reads a memory note.
     MemoryGet,
 }
 
 impl Ask {
-    /// All of them.
+    /// All requests.
     pub const ALL: [Self; 8] = [
         Self::ConfigGet,
         Self::ConfigWrite,
@@ -37,7 +37,7 @@ impl Ask {
         Self::MemoryGet,
     ];
 
-    /// Its name on the wire, and in a manifest under `rights.host`.
+    /// Returns its name in the protocol, and in a manifest under `rights.host`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ConfigGet => "config.get",
@@ -56,17 +56,17 @@ impl Ask {
     }
 }
 
-/// The house, as plugins see it. What it does not offer, it refuses by name.
+/// The gateway as seen by plugins. Requests that it does not support are rejected by name.
 #[async_trait]
 pub trait Host: Send + Sync {
-    /// Answers a plugin that may ask this; an error is told to it.
+    /// Handles a permitted request; an error is returned to the plugin.
     async fn answer(&self, plugin: &str, ask: Ask, params: Value) -> Result<Value, String> {
         drop(params);
         tracing::debug!(plugin, ask = ask.name(), "a plugin asked for what is not offered here");
         Err(format!("{} is not available here", ask.name()))
     }
 
-    /// Hears what a plugin logs.
+    /// Receives a plugin's log message.
     fn log(&self, plugin: &str, level: &str, message: &str) {
         match level {
             "error" => tracing::error!(plugin, "{message}"),
@@ -77,7 +77,7 @@ pub trait Host: Send + Sync {
     }
 }
 
-/// A house that offers nothing.
+/// A host that supports no request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Deaf;
 

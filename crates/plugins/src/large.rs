@@ -1,4 +1,4 @@
-//! Large values go by reference: whoever needs one fetches it, and most hooks do not.
+//! Large values are passed by reference and fetched on demand; most hooks do not need them.
 
 use std::{
     collections::HashMap,
@@ -14,21 +14,21 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// From how many bytes on a value goes by reference.
+/// Size in bytes above which a value is passed by reference.
 pub(crate) const LARGE: usize = 64 * 1024;
 
-/// The values that a process may fetch. Clones are the same.
+/// Values that a process may fetch. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shelf(Arc<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     values: Mutex<HashMap<String, Arc<RawValue>>>,
-    /// Never used twice: a process may remember what it fetched.
+    /// References are never reused, since a process may cache what it fetched.
     last: AtomicU64,
 }
 
-/// Values that can be fetched as long as this lives.
+/// References that can be fetched while this lives.
 #[derive(Debug)]
 pub(crate) struct Lent {
     shelf: Shelf,
@@ -49,7 +49,7 @@ impl Shelf {
         self.0.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an object down, its large fields by reference.
+    /// Serialises an object, with large fields by reference.
     pub(crate) fn write(&self, object: &impl Serialize) -> serde_json::Result<(Box<RawValue>, Lent)> {
         let mut lent = Lent { shelf: self.clone(), references: Vec::new() };
         let whole = to_raw_value(object)?;
@@ -58,7 +58,7 @@ impl Shelf {
         }
         let fields: HashMap<String, Box<RawValue>> = match serde_json::from_str(whole.get()) {
             Ok(fields) => fields,
-            // Not an object: there are no fields to take apart.
+            // Not an object, so there are no fields to replace.
             Err(_) => return Ok((whole, lent)),
         };
         let mut small = serde_json::Map::new();
@@ -77,7 +77,7 @@ impl Shelf {
         json!({"$ref": reference})
     }
 
-    /// The value of a reference, unless its call is over.
+    /// Returns the value of a reference, unless its call has ended.
     pub(crate) fn get(&self, reference: &str) -> Option<Arc<RawValue>> {
         self.values().get(reference).cloned()
     }

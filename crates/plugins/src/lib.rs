@@ -1,10 +1,10 @@
-//! Other people's programs that take part in the loop: found, judged, started, watched over and spoken to.
+//! Plugins: discovery, authorisation, process supervision and communication.
 //!
-//! Start with [`Plugins`]: it looks for plugins ([`discover`]), decides which are on ([`decide`]) and gives what they add
-//! to the house ([`Extensions`]). A plugin is a process: a command in any language, or a guest of the one Node process
-//! that runs OpenClaw's own. It is started when it is first needed, speaks JSON-RPC over its standard input and output,
-//! and may do what its manifest declares. One that hangs, ends or floods is ended and started again, and takes nobody
-//! with it.
+//! Start with [`Plugins`]: it discovers plugins ([`discover`]), decides which are enabled ([`decide`]) and returns what
+//! they register ([`Extensions`]). A plugin is a process: a command in any language, or one of several in the Node
+//! process that runs OpenClaw's plugins. It is started on first use, speaks JSON-RPC over its standard input and
+//! output, and may do only what its manifest declares. A process that hangs, ends or floods is killed and restarted
+//! without affecting anything else.
 
 pub mod internal;
 

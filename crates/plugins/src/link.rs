@@ -1,4 +1,4 @@
-//! A conversation with a plugin's process: questions in both directions, and what becomes of them when it ends.
+//! The RPC session with a plugin's process: requests in both directions, and their fate when the process ends.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,20 +28,20 @@ use crate::{
     rpc::{self, Lines, Said},
 };
 
-/// How many lines may wait until the process reads them. Beyond that whoever speaks waits, as long as it may.
+/// Maximum number of lines queued for the process. Beyond that senders wait, up to their deadline.
 const OUTBOX: usize = 64;
 
-/// How long a process may take to be gone when it has closed its output.
+/// Time a process has to exit after it closed its output.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// What those are told who wait while a process writes a line that is too long.
+/// Error for pending calls when a process writes an oversized line.
 const TOO_LONG: &str =
     "it wrote a line of more than 8 MiB, which is not read; if that was the answer, it has to be shorter";
 
-/// Hears how far a call has come.
+/// Callback for progress of a call.
 pub(crate) type OnProgress = Box<dyn Fn(Value) + Send + Sync>;
 
-/// A conversation with a process. Dropped, it ends the process and all that it has started.
+/// An RPC session. Dropping it kills the process and its descendants.
 #[derive(Debug)]
 pub(crate) struct Link {
     talk: Arc<Talk>,
@@ -50,13 +50,13 @@ pub(crate) struct Link {
     pid: Option<u32>,
 }
 
-/// What both sides of the conversation share.
+/// State shared by both directions of the session.
 #[derive(Debug)]
 pub(crate) struct Talk {
     outbox: mpsc::Sender<Outgoing>,
     open: Mutex<HashMap<u64, Open>>,
     last: AtomicU64,
-    /// What the process may fetch.
+    /// Values that the process may fetch.
     pub(crate) shelf: Shelf,
     over: CancellationToken,
     why: OnceLock<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Talk {
 #[derive(Debug)]
 struct Outgoing {
     line: String,
-    /// True from when it is written, and false again if that failed: then the process cannot have read it.
+    /// True once it is being written, and false again if that failed: then the process cannot have read it.
     is_sent: Arc<AtomicBool>,
 }
 
@@ -92,13 +92,13 @@ impl Talk {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something, when the process reads.
+    /// Sends a line; waits while the process does not read.
     pub(crate) async fn say(&self, line: String) {
         self.send(line.into()).await;
     }
 
     async fn send(&self, outgoing: Outgoing) {
-        // Who is over hears nothing, and that is fine.
+        // If the session has ended, the line is dropped.
         self.over.run_until_cancelled(self.outbox.send(outgoing)).await;
     }
 
@@ -107,7 +107,7 @@ impl Talk {
     }
 }
 
-/// A question that is asked; dropped before its answer, it is taken back.
+/// A pending call; dropping it before the response cancels it.
 struct Asked<'a> {
     talk: &'a Talk,
     id: u64,
@@ -116,14 +116,15 @@ struct Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if self.talk.open().remove(&self.id).is_some() {
-            // A process that does not even read needs no word that it may stop.
+            // Best effort: a process that does not read its input needs no cancellation.
             self.talk.outbox.try_send(rpc::notice("$/cancel", &json!({"id": self.id})).into()).ok();
         }
     }
 }
 
 impl Link {
-    /// Starts a process and listens to it. What it asks goes to the door. Whoever waits for `house` waits for its end.
+    /// Starts a process and its session. Its requests go to the host API. Waiting for the tasks of `house` includes its
+    /// end.
     pub(crate) fn open(recipe: &Recipe, door: Door, house: &TaskTracker) -> io::Result<Self> {
         let (process, stdout, stdin) = Process::start(recipe)?;
         let (outbox, lines) = mpsc::channel(OUTBOX);
@@ -143,7 +144,7 @@ impl Link {
         Ok(Self { talk, stop, tasks, pid })
     }
 
-    /// Asks the process something, and waits for the answer for so long.
+    /// Calls a method and waits for the response, with a timeout.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -154,7 +155,8 @@ impl Link {
         self.call_once(method, params, within, on_progress).await.0
     }
 
-    /// The same. Also says whether the process may have read the question: if not, it can be asked of the next one.
+    /// Like [`call`](Self::call). Also returns whether the process may have read the request: if not, it can be sent to
+    /// the next one.
     pub(crate) async fn call_once(
         &self,
         method: &str,
@@ -185,40 +187,40 @@ impl Link {
         (outcome, is_sent.load(Ordering::Acquire))
     }
 
-    /// Tells the process something.
+    /// Sends a notification.
     pub(crate) async fn tell(&self, method: &str, params: &Value) {
         self.talk.say(rpc::notice(method, params)).await;
     }
 
-    /// What the process may fetch.
+    /// Returns the values that the process may fetch.
     pub(crate) fn shelf(&self) -> &Shelf {
         &self.talk.shelf
     }
 
-    /// Whether the process is gone.
+    /// Returns true if the process is gone.
     pub(crate) fn is_over(&self) -> bool {
         self.talk.over.is_cancelled()
     }
 
-    /// Whether nobody waits for an answer.
+    /// Returns true if no call is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.talk.open().is_empty()
     }
 
-    /// The number of the process.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Waits until the process is gone, and says why.
+    /// Waits until the process is gone, and returns the reason.
     pub(crate) async fn over(&self) -> String {
         self.talk.over.cancelled().await;
         self.talk.why()
     }
 
-    /// Ends the process, and waits until all of it is gone. Whoever still waits for an answer is told why.
+    /// Ends the process and waits until all of it is gone. Pending calls fail with the reason.
     pub(crate) async fn end(&self, why: &str) {
-        // Who was first has said why.
+        // The first reason is kept.
         self.talk.why.set(why.to_owned()).ok();
         self.stop.cancel();
         self.tasks.wait().await;
@@ -237,7 +239,7 @@ async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Outgoing>, over:
             is_sent.store(true, Ordering::Release);
             if stdin.write_all(line.as_bytes()).await.is_err() {
                 is_sent.store(false, Ordering::Release);
-                // It closed its input: it will not answer. The one who reads its output learns of its end.
+                // It closed its input and will not respond. The reader of its output notices its end.
                 break;
             }
         }
@@ -245,7 +247,7 @@ async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Outgoing>, over:
     over.run_until_cancelled(writing).await;
 }
 
-/// Hears the process until its end, or brings that about.
+/// Processes the output of the process until it ends or has to be killed.
 async fn attend(
     mut process: Process,
     mut stdout: ChildStdout,
@@ -255,17 +257,17 @@ async fn attend(
 ) {
     let mut lines = Lines::default();
     let mut buffer = vec![0; 64 * 1024];
-    // No more than one buffer brings: as long as they wait nothing is read, so one that does not listen is not heard, and
-    // its ping decides.
+    // At most those of one buffer: nothing is read while they wait, so a process that does not read its input is not
+    // read either, and the ping decides.
     let mut refusals = VecDeque::new();
     let (why, is_gentle) = loop {
-        // Its end comes last: what it said before is heard first.
+        // The exit is checked last, so that earlier output is processed first.
         tokio::select! {
             biased;
             () = stop.cancelled() => break ("it was stopped".to_owned(), true),
             place = talk.outbox.reserve(), if !refusals.is_empty() => match place {
                 Ok(place) => if let Some(line) = refusals.pop_front() { place.send(Outgoing::from(line)) },
-                // It closed its input, so it does not want to know.
+                // It closed its input, so the responses are dropped.
                 Err(_) => refusals.clear(),
             },
             read = stdout.read(&mut buffer), if refusals.is_empty() => match read {
@@ -283,13 +285,13 @@ async fn attend(
     };
     talk.why.set(why).ok();
     talk.over.cancel();
-    // Those who wait see that nobody will answer.
+    // Pending calls fail.
     talk.open().clear();
     door.close();
     process.end(is_gentle).await;
 }
 
-/// Deals with what the process said, and gives the lines that refuse what it asked; an error is why it cannot go on.
+/// Processes messages and returns the lines that reject requests; an error is the reason to end the process.
 fn hear(all: Vec<Said>, talk: &Arc<Talk>, door: &mut Door) -> Result<Vec<String>, String> {
     let mut refusals = Vec::new();
     for said in all {
@@ -297,9 +299,9 @@ fn hear(all: Vec<Said>, talk: &Arc<Talk>, door: &mut Door) -> Result<Vec<String>
             Said::Answer { id, result } => {
                 let open = talk.open().remove(&id);
                 match open {
-                    // Whoever asked may have gone, and that is fine.
+                    // The caller may have gone.
                     Some(open) => drop(open.answer.send(result)),
-                    // Late, or never asked for.
+                    // Late, or never requested.
                     None => door.unasked()?,
                 }
             }
@@ -308,7 +310,7 @@ fn hear(all: Vec<Said>, talk: &Arc<Talk>, door: &mut Door) -> Result<Vec<String>
                 let value = params.get("value").cloned().unwrap_or_default();
                 door.unasked()?;
                 let open = talk.open();
-                // Its call may be over.
+                // The call may have ended.
                 if let Some(on_progress) = id.and_then(|id| open.get(&id)).and_then(|open| open.on_progress.as_ref()) {
                     on_progress(value);
                 }
@@ -318,7 +320,7 @@ fn hear(all: Vec<Said>, talk: &Arc<Talk>, door: &mut Door) -> Result<Vec<String>
             Said::Garbage(bytes) => door.garbage(bytes)?,
             Said::TooLong => {
                 door.garbage(rpc::LINE)?;
-                // Whose answer it was is not known, so nobody waits for one that will not come.
+                // It is unknown which call the response belongs to, so all pending calls fail rather than wait in vain.
                 let open: Vec<Open> = talk.open().drain().map(|(_, open)| open).collect();
                 for open in open {
                     drop(open.answer.send(Err(TOO_LONG.to_owned())));

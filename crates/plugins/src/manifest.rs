@@ -1,4 +1,4 @@
-//! What a plugin says of itself before any of its code runs: `homard.plugin.json`, or OpenClaw's own file.
+//! Plugin manifests, read before any plugin code runs: `homard.plugin.json`, or OpenClaw's file.
 
 use std::collections::BTreeSet;
 
@@ -8,85 +8,85 @@ use serde_json::{Map, Value};
 
 use crate::offer::{CommandOffer, HookOffer, MethodOffer, Offers, RouteOffer, ServiceOffer, ToolOffer};
 
-/// Our own file.
+/// Homard's own file name.
 pub(crate) const OURS: &str = "homard.plugin.json";
 
-/// The names that the file may have, ours first. The last two are OpenClaw's former ones.
+/// Manifest file names in order of precedence. The last two are OpenClaw's former ones.
 pub const NAMES: [&str; 4] = [OURS, "openclaw.plugin.json", "moltbot.plugin.json", "clawdbot.plugin.json"];
 
-/// How large the file may be, in bytes.
+/// Maximum size of a manifest in bytes.
 pub(crate) const LARGEST: u64 = 256 * 1024;
 
-/// How much memory a process may have, in MiB, if it does not say.
+/// Default memory limit of a process in MiB.
 const MEMORY_MB: u64 = 1024;
 
-/// How much it may ask for.
+/// Maximum memory limit in MiB.
 const MOST_MEMORY_MB: u64 = 16 * 1024;
 
-/// What a plugin says of itself.
+/// A parsed manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
-    /// Its id: what the config calls it.
+    /// Plugin id, as used in the config.
     pub id: String,
-    /// Its name for people.
+    /// Display name.
     pub name: Option<String>,
-    /// What it is for.
+    /// Description.
     pub description: Option<String>,
-    /// Its version.
+    /// Version.
     pub version: Option<String>,
-    /// What it replaces, such as `memory`.
+    /// Exclusive role of the plugin, such as `memory`.
     pub kind: Option<String>,
-    /// What its config must look like.
+    /// JSON Schema of its config.
     pub config_schema: Value,
-    /// The command that is the plugin; none for one that runs in Node.
+    /// Command to run; `None` for a plugin that runs in Node.
     pub run: Option<Vec<String>>,
-    /// Where nothing may happen if it cannot answer.
+    /// Points where it is a guard.
     pub guard: BTreeSet<String>,
-    /// What it may do. None if the file cannot say: then what it registers is what it may do.
+    /// Declared rights. `None` if the format has none: then everything it registers is allowed.
     pub rights: Option<Rights>,
-    /// How much memory its process may have, in MiB.
+    /// Memory limit of its process in MiB.
     pub memory_mb: u64,
-    /// The folders of its skills.
+    /// Directories of its skills.
     pub skills: Vec<String>,
-    /// The file as it is, which a Node plugin may read.
+    /// The raw JSON, which Node plugins may read.
     pub raw: Value,
 }
 
-/// What a plugin declares that it does. It may do nothing else.
+/// Rights that a plugin declares. Everything else is denied.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Rights {
-    /// Where it takes part in the loop.
+    /// Hooks.
     pub hooks: Vec<Declared<HookOffer>>,
-    /// Its tools.
+    /// Tools.
     pub tools: Vec<Declared<ToolOffer>>,
-    /// Its slash commands.
+    /// Chat commands.
     pub commands: Vec<Declared<CommandOffer>>,
-    /// Its gateway methods.
+    /// Gateway methods.
     pub methods: Vec<Declared<MethodOffer>>,
-    /// Its HTTP routes.
+    /// HTTP routes.
     pub routes: Vec<Declared<RouteOffer>>,
-    /// Its background services.
+    /// Background services.
     pub services: Vec<Declared<ServiceOffer>>,
-    /// The events that it listens to, such as `command:new`.
+    /// Events it subscribes to, such as `command:new`.
     pub events: Vec<String>,
-    /// The variables of the environment that it may read.
+    /// Environment variables it may read.
     pub env: Vec<String>,
-    /// What it may ask of the house, such as `memory.search`.
+    /// Host requests it may make, such as `memory.search`.
     pub host: Vec<String>,
 }
 
-/// Something declared: by name only, or with all that is to be known of it before the process runs.
+/// A declaration: by name only, or complete, so that it is known before the process runs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Declared<T> {
-    /// Its name.
+    /// By name.
     Named(String),
-    /// All of it.
+    /// Complete.
     Full(T),
 }
 
-/// What a file says, before it is judged.
+/// The manifest as written, before validation.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Read {
@@ -106,10 +106,10 @@ struct Read {
     skills: Vec<String>,
 }
 
-/// What is wrong with a manifest; the rest of a sentence that begins with its path.
+/// What is wrong with a manifest, as the rest of a sentence that begins with its path.
 pub(crate) type Wrong = String;
 
-/// Reads a manifest. `file` is its name, which decides what it must have.
+/// Parses a manifest. `file` is its name, which determines the required fields.
 pub(crate) fn read(file: &str, text: &str) -> Result<Manifest, Wrong> {
     let raw: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     let read: Read = Read::deserialize(&raw).map_err(|error| format!("is no manifest of a plugin: {error}"))?;
@@ -160,21 +160,21 @@ fn hook_names(rights: &Rights) -> impl Iterator<Item = &String> {
     })
 }
 
-/// A word, or a list of words, the first of which counts.
+/// Returns a string, or the first of a list of strings.
 fn kind(value: &Value) -> Option<String> {
     let first = value.as_array().and_then(|all| all.first()).unwrap_or(value);
     first.as_str().map(str::to_owned)
 }
 
-/// Ids are names of folders and keys of the config, and of scoped packages.
+/// Ids are used as directory names and config keys, and may be scoped package names.
 fn is_id(id: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.@/".contains(c);
     id.len() <= 100 && id.chars().all(is_inner) && id.chars().any(|c| c.is_ascii_alphanumeric()) && !id.contains("..")
 }
 
 impl Manifest {
-    /// All that it registers, if the file says everything that is to be known of it: then the process is started when it
-    /// is needed and not before.
+    /// Returns all registrations, if the manifest declares them completely: then the process is started only when
+    /// needed.
     pub(crate) fn declared(&self) -> Option<Offers> {
         let rights = self.rights.as_ref()?;
         let mut offers = Offers {
@@ -198,12 +198,12 @@ impl Manifest {
         Some(offers)
     }
 
-    /// What it says of itself, for those who have to show it.
+    /// Returns the display name.
     pub fn title(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.id)
     }
 
-    /// The fields of the file that only we know, which a reader of OpenClaw's does not miss.
+    /// Returns true for a plugin with its own command (`run`), which OpenClaw's format does not have.
     pub(crate) fn is_ours(&self) -> bool {
         self.run.is_some()
     }
@@ -224,7 +224,7 @@ fn full_tool(declared: &Declared<ToolOffer>) -> Option<ToolOffer> {
     }
 }
 
-/// What is in the way of a config: one line each.
+/// Validates a plugin's config; returns one line per problem.
 pub fn config_problems(manifest: &Manifest, config: &Value) -> Vec<String> {
     let empty = Value::Object(Map::new());
     let config = if config.is_null() { &empty } else { config };

@@ -1,4 +1,5 @@
-//! The Node process that runs OpenClaw's own plugins and hook handlers: found, supplied with its source, greeted.
+//! The Node process that runs OpenClaw's plugins and hook handlers: finding Node, writing the host's source, and
+//! loading plugins.
 
 use std::{
     collections::BTreeMap,
@@ -29,31 +30,31 @@ use crate::{
     supervisor::{Launch, Loaded, Paper, Unwelcome},
 };
 
-/// The oldest Node that will do.
+/// Minimum major version of Node.
 const OLDEST: u32 = 22;
 
-/// How long Node may take to say which one it is.
+/// Timeout for the version query.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How much memory its objects may have, in MiB.
+/// Heap limit in MiB.
 const HEAP_MB: u32 = 1024;
 
-/// How we are called if a plugin needs Node and there is none.
+/// Advice if a plugin needs Node and none is found.
 const WAY_OUT: &str = "install Node 22 or newer, or set plugins.node in the config to where it is";
 
 mod source;
 
-/// How the Node process is started.
+/// Launcher of the Node process.
 pub(crate) struct NodeHost {
     pub(crate) name: String,
     pub(crate) guests: Vec<Judged>,
-    /// Where the config says that Node is.
+    /// Path of Node from the config.
     pub(crate) node: Option<PathBuf>,
     pub(crate) surroundings: Arc<Surroundings>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) register: Arc<Register>,
     pub(crate) uncaught: Uncaught,
-    /// Those who hung while they were loaded, and what is said of them.
+    /// Plugins that hung while being loaded, with the error; they are skipped from then on.
     pub(crate) left_out: Mutex<BTreeMap<String, String>>,
 }
 
@@ -79,7 +80,7 @@ impl NodeHost {
         self.left_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads one plugin. One that hangs or takes the process with it is left out from then on.
+    /// Loads one plugin. One that hangs or crashes the process is skipped from then on.
     async fn load(&self, link: &Link, guest: &Judged, within: Duration) -> Result<Result<Offers, String>, Unwelcome> {
         let Candidate { manifest, root, entry, .. } = &*guest.candidate;
         if let Some(why) = self.left_out().get(&manifest.id) {
@@ -91,7 +92,7 @@ impl NodeHost {
         let candidate = json!({
             "id": manifest.id, "source": entry, "rootDir": root, "pluginConfig": guest.entry.config, "manifest": manifest.raw,
         });
-        // A little less than we wait, so that a plugin that only waits is left out by the host itself.
+        // Slightly less than our own timeout, so that the host can skip a plugin that only waits.
         let deadline = (within.as_millis() as u64).saturating_sub(500).max(500);
         let params = json!({"candidates": [candidate], "deadlineMs": deadline});
         let paper = Paper::plain(&params).map_err(|error| Unwelcome::Later(error.to_string()))?;
@@ -106,7 +107,7 @@ impl NodeHost {
         }
     }
 
-    /// Puts the tools that are made anew for each run into what was registered, as they are for no run in particular.
+    /// Replaces tool factories in the registrations by the tools they create without a particular run.
     async fn make(&self, link: &Link, loaded: &mut Loaded, within: Duration) -> Result<(), Unwelcome> {
         let is_making = |(_, offers): &(String, Result<Offers, String>)| {
             offers.as_ref().is_ok_and(|offers| offers.tools.iter().any(|tool| tool.is_factory))
@@ -182,7 +183,7 @@ impl Launch for NodeHost {
         let paper = Paper::plain(&self.surroundings.greeting()).map_err(later)?;
         link.call("initialize", &paper.params, within, None).await.map_err(later)?;
         let mut loaded = Vec::new();
-        // One after the other: if one hangs, it is known which.
+        // One after the other, so that a plugin that hangs can be identified.
         for guest in &self.guests {
             loaded.push((guest.id().to_owned(), self.load(link, guest, within).await?));
         }
@@ -197,7 +198,7 @@ impl Launch for NodeHost {
     }
 }
 
-/// The Node to use; an error says what to do.
+/// Returns the Node executable to use; an error says what to do.
 pub async fn which(configured: Option<&Path>, path: &str) -> Result<PathBuf, String> {
     let node = match configured {
         Some(node) => node.to_owned(),
@@ -225,8 +226,7 @@ fn major(version: &str) -> Option<u32> {
     version.strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
-/// Writes the host's source where Node can read it, and says where that is. What is there already stays, if it is the
-/// same.
+/// Writes the host's source to a directory for Node, and returns its path. An identical existing copy is reused.
 fn supply(folder: &Path) -> io::Result<PathBuf> {
     let all = source::FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
     let hash = fingerprint::sum(all);
@@ -249,7 +249,7 @@ fn supply(folder: &Path) -> io::Result<PathBuf> {
         let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
         io::Write::write_all(&mut written, text.as_bytes())?;
     }
-    // What is there is broken, and goes away with this.
+    // The existing copy is broken and is removed.
     let old = tempfile::Builder::new()
         .prefix("host-old-")
         .permissions(fs::Permissions::from_mode(0o700))
@@ -262,7 +262,7 @@ fn supply(folder: &Path) -> io::Result<PathBuf> {
             drop(new.keep());
             Ok(home)
         }
-        // Another of us was faster.
+        // Another process was faster.
         Err(_) if is_whole(&home) => Ok(home),
         Err(error) => Err(error),
     }

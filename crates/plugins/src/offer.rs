@@ -1,27 +1,27 @@
-//! What a plugin registers, as the wire has it.
+//! Registrations of a plugin, as transmitted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a plugin registers.
+/// All registrations of a plugin.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Offers {
-    /// What agents can do with it.
+    /// Tools.
     pub tools: Vec<ToolOffer>,
-    /// Where it takes part in the loop.
+    /// Hooks.
     pub hooks: Vec<HookOffer>,
-    /// What it listens to.
+    /// Listeners for internal hook events.
     pub internal_hooks: Vec<ListenerOffer>,
-    /// Its slash commands.
+    /// Chat commands.
     pub commands: Vec<CommandOffer>,
-    /// What runs in the background.
+    /// Background services.
     pub services: Vec<ServiceOffer>,
-    /// What clients of the gateway can ask.
+    /// Gateway methods.
     pub gateway_methods: Vec<MethodOffer>,
-    /// What it answers over HTTP.
+    /// HTTP routes.
     pub http_routes: Vec<RouteOffer>,
-    /// What it wanted to be and cannot here.
+    /// Registrations that are not supported here.
     pub unsupported: Vec<String>,
 }
 
@@ -29,48 +29,48 @@ pub struct Offers {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolOffer {
-    /// What the process calls it; its name if it does not say.
+    /// Handle in the process; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its name.
     #[serde(deserialize_with = "nullable")]
     pub name: String,
-    /// The names of all, if it is several.
+    /// Names of all tools, if it is several.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub names: Vec<String>,
-    /// Whether an agent has it only if the owner allows it by name.
+    /// True if an agent gets it only if the owner allows it by name.
     #[serde(deserialize_with = "nullable")]
     pub optional: bool,
-    /// Whether it is made anew for each run.
+    /// True if it is created anew for each run.
     #[serde(deserialize_with = "nullable")]
     pub is_factory: bool,
-    /// What the model is told of it.
+    /// Description for the model.
     #[serde(deserialize_with = "nullable")]
     pub description: String,
-    /// What it takes: a JSON Schema.
+    /// JSON Schema of its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
-    /// What people are told of it.
+    /// Label for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
-/// A part in the loop.
+/// A hook.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HookOffer {
-    /// What the process calls it; its name if it does not say.
+    /// Handle in the process; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
-    /// The point.
+    /// The hook point.
     pub name: String,
-    /// Those with more are asked first.
+    /// Hooks with a higher priority are called first.
     #[serde(deserialize_with = "number")]
     pub priority: i32,
-    /// How long it may take.
+    /// Deadline in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether nothing may happen there if it cannot answer.
+    /// True for a guard: if it fails, the operation is blocked.
     #[serde(deserialize_with = "nullable")]
     pub guard: bool,
 }
@@ -79,32 +79,32 @@ pub struct HookOffer {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerOffer {
-    /// What the process calls it; its name if it does not say.
+    /// Handle in the process; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
-    /// What it listens to.
+    /// Events it subscribes to.
     pub events: Vec<String>,
     /// Its name.
     #[serde(deserialize_with = "nullable")]
     pub name: String,
 }
 
-/// A slash command.
+/// A chat command.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CommandOffer {
-    /// What the process calls it; its name if it does not say.
+    /// Handle in the process; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its name, without the slash.
     pub name: String,
-    /// What it does.
+    /// Its description.
     #[serde(deserialize_with = "nullable")]
     pub description: String,
-    /// Whether words may follow it.
+    /// True if it accepts arguments.
     #[serde(deserialize_with = "nullable")]
     pub accepts_args: bool,
-    /// Whether only those may use it who may give orders; so if it does not say.
+    /// True if only authorised senders may use it; the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_auth: Option<bool>,
 }
@@ -113,7 +113,7 @@ pub struct CommandOffer {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceOffer {
-    /// What the process calls it; its id if it does not say.
+    /// Handle in the process; defaults to its id.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its id.
@@ -124,12 +124,12 @@ pub struct ServiceOffer {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MethodOffer {
-    /// What the process calls it; its name if it does not say.
+    /// Handle in the process; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its name.
     pub name: String,
-    /// What a client must be allowed to do.
+    /// Scope that a client needs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
 }
@@ -138,28 +138,28 @@ pub struct MethodOffer {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteOffer {
-    /// What the process calls it; its path if it does not say.
+    /// Handle in the process; defaults to its path.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// The path.
     #[serde(deserialize_with = "nullable")]
     pub path: String,
-    /// Who may come: `gateway` for those with the gateway's token, `plugin` if it checks itself.
+    /// Authentication: `gateway` requires the gateway's token, `plugin` leaves it to the plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// `exact`, `prefix`, or `any` for one that looks at whatever nobody else answers.
+    /// `exact`, `prefix`, or `any` for one that gets everything no other route handles.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub matches: Option<String>,
 }
 
-/// JavaScript says null where it means nothing.
+/// JavaScript plugins send null for missing values.
 fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// It also knows one kind of number only.
+/// JavaScript has only floating-point numbers.
 fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
-    // Out of bounds becomes the bound, which is right for a priority.
+    // The conversion saturates, which is right for a priority.
     Ok(Option::<f64>::deserialize(from)?.unwrap_or_default() as i32)
 }
 
@@ -174,7 +174,7 @@ macro_rules! from_name {
 }
 from_name!(ToolOffer name, HookOffer name, CommandOffer name, ServiceOffer id, MethodOffer name, RouteOffer path);
 
-/// What a registration is.
+/// Kind of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Tool,
@@ -187,7 +187,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Its name for people.
+    /// Returns its display name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tool => "tool",
@@ -202,8 +202,7 @@ impl Kind {
 }
 
 impl Offers {
-    /// Everything by what it is, what it is called and its number among those of the same name, with what the process
-    /// calls it.
+    /// Returns kind, name and handle of every registration.
     pub(crate) fn references(&self) -> impl Iterator<Item = (Kind, &str, &Value)> {
         let tools = self.tools.iter().map(|offer| (Kind::Tool, tool_key(offer), &offer.reference));
         let hooks = self.hooks.iter().map(|offer| (Kind::Hook, offer.name.as_str(), &offer.reference));
@@ -215,7 +214,7 @@ impl Offers {
         tools.chain(hooks).chain(listeners).chain(commands).chain(services).chain(methods).chain(routes)
     }
 
-    /// The same without what the process calls things, to compare.
+    /// Serialises the registrations without handles, for comparison.
     pub(crate) fn bare(&self) -> Value {
         let mut bare = serde_json::to_value(self).unwrap_or_default();
         let lists = bare.as_object_mut().into_iter().flat_map(|lists| lists.values_mut());
@@ -226,7 +225,7 @@ impl Offers {
     }
 }
 
-/// What a tool is known by.
+/// Returns the name that identifies a tool.
 pub(crate) fn tool_key(offer: &ToolOffer) -> &str {
     if offer.name.is_empty() { offer.names.first().map_or("", String::as_str) } else { &offer.name }
 }

@@ -1,4 +1,4 @@
-//! A plugin that is a command: one process of its own, in any language.
+//! Plugins with their own command: one process each, in any language.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -17,24 +17,24 @@ use crate::{
     supervisor::{Launch, Loaded, Paper, Unwelcome},
 };
 
-/// Programs that reserve more memory than they use, and look after that themselves.
+/// Programs that reserve more address space than they use and limit their memory themselves.
 const RESERVE: [&str; 4] = ["node", "bun", "deno", "java"];
 
-/// What all processes are told.
+/// Environment passed to all processes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Surroundings {
-    /// The state folder.
+    /// State directory.
     pub(crate) state: std::path::PathBuf,
-    /// The workspace of the default agent.
+    /// Workspace of the default agent.
     pub(crate) workspace: std::path::PathBuf,
     /// The config, without secrets.
     pub(crate) config: Value,
-    /// Our environment.
+    /// The gateway's environment variables.
     pub(crate) env: BTreeMap<String, String>,
 }
 
 impl Surroundings {
-    /// What a process is greeted with.
+    /// Returns the parameters of the initial request.
     pub(crate) fn greeting(&self) -> Value {
         json!({
             "protocol": 1,
@@ -47,7 +47,7 @@ impl Surroundings {
     }
 }
 
-/// How a plugin that is a command is started.
+/// Launcher of a plugin with its own command.
 pub(crate) struct Command {
     pub(crate) plugin: Judged,
     pub(crate) surroundings: Arc<Surroundings>,

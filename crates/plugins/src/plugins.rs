@@ -1,4 +1,4 @@
-//! The plugins of a house: found, judged, and at hand. None of them runs before somebody needs it.
+//! The set of plugins: discovery, decisions, and what they register. No process is started before it is needed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,47 +37,47 @@ use crate::{
     tool::PluginTool,
 };
 
-/// What the Node process is called that runs all that have none of their own.
+/// Name of the shared Node process.
 const NODE: &str = "node";
 
-/// How long the plugins may take that are to be learned about.
+/// Time for learning what plugins register.
 const LEARNING: Duration = Duration::from_secs(120);
 
-/// What plugins are set up with.
+/// Setup of the plugins.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
-    /// What the owner says of them.
+    /// The owner's settings.
     pub settings: Settings,
-    /// The state folder.
+    /// State directory.
     pub state: PathBuf,
-    /// The workspaces of the agents, that of the default agent first.
+    /// Workspaces of the agents, that of the default agent first.
     pub workspaces: Vec<PathBuf>,
-    /// The config as plugins may see it: without secrets.
+    /// The config as visible to plugins: without secrets.
     pub config: Value,
-    /// Our environment. Plugins see what they declare of it.
+    /// The gateway's environment variables. Plugins see the ones they declare.
     pub env: BTreeMap<String, String>,
-    /// The names that are the house's own.
+    /// Names reserved by the gateway.
     pub reserved: Reserved,
-    /// How long things may take.
+    /// Timeouts and delays.
     pub timing: Timing,
 }
 
-/// What plugins add to the house. What is not known of them yet is missing.
+/// What plugins register. Plugins whose registrations are not known yet are missing.
 #[derive(Clone, Default)]
 pub struct Extensions {
-    /// Their part in the loop, in the order in which they were found.
+    /// Hooks in the order of discovery.
     pub hooks: Vec<Arc<dyn Hook>>,
-    /// What they listen to.
+    /// Listeners.
     pub listeners: Vec<Arc<dyn Listener>>,
-    /// What agents can do with them.
+    /// Tools.
     pub tools: Vec<Arc<PluginTool>>,
-    /// Their slash commands.
+    /// Chat commands.
     pub commands: Vec<Command>,
-    /// Their gateway methods.
+    /// Gateway methods.
     pub methods: Vec<Method>,
-    /// Their HTTP routes, those for everything last.
+    /// HTTP routes, catch-all routes last.
     pub routes: Vec<Route>,
-    /// What runs in the background, to be started in this order and stopped in the other.
+    /// Background services, to be started in this order and stopped in reverse.
     pub services: Vec<Service>,
 }
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Extensions {
     }
 }
 
-/// The plugins of a house. Dropped, it ends their processes.
+/// The plugins. Dropping this ends their processes.
 #[derive(Debug)]
 pub struct Plugins {
     found: Vec<Arc<Candidate>>,
@@ -103,70 +103,70 @@ pub struct Plugins {
     register: Arc<Register>,
     uncaught: Uncaught,
     surroundings: Arc<Surroundings>,
-    /// What has to be guarded, by whom.
+    /// Guards that the owner expects.
     guards: Vec<AbsentGuard>,
-    /// The edition whose namesakes were told of; none at first.
+    /// Edition for which duplicate names were reported; none at first.
     told: AtomicU64,
     tasks: TaskTracker,
     stop: CancellationToken,
     _ends: DropGuard,
 }
 
-/// How a plugin stands.
+/// Status of a plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     /// Its id.
     pub id: String,
-    /// Its name for people.
+    /// Display name.
     pub title: String,
-    /// Its version.
+    /// Version.
     pub version: Option<String>,
-    /// What it is for.
+    /// Description.
     pub description: Option<String>,
     /// Where it was found.
     pub origin: Origin,
-    /// Its folder.
+    /// Its directory.
     pub root: PathBuf,
-    /// Whether it is on, and why.
+    /// Whether it is enabled, and why.
     pub verdict: Verdict,
-    /// How its process is.
+    /// State of its process.
     pub state: State,
     /// Why it could not be loaded.
     pub error: Option<String>,
-    /// What it registered and was not let in, and why.
+    /// Rejected registrations, with the reasons.
     pub denied: Vec<String>,
-    /// What it registers, if that is known: the kind and the name of each.
+    /// Its registrations, if known: kind and name of each.
     pub registered: Option<Vec<String>>,
 }
 
-/// How the process of a plugin is.
+/// State of a plugin's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Nobody needed it yet.
+    /// Not started yet.
     Off,
-    /// It is being started.
+    /// Starting.
     Starting,
-    /// It runs.
+    /// Running.
     Up {
-        /// The number of its process.
+        /// Process id.
         pid: Option<u32>,
     },
     /// It ended, or could not be started.
     Down {
-        /// Why.
+        /// The reason.
         why: String,
-        /// How long until it is started again.
+        /// Time until the next start.
         wait: Duration,
     },
-    /// It failed so often that it is left alone for so long.
+    /// The circuit breaker is open.
     Parked {
-        /// How long.
+        /// Time until it closes.
         rest: Duration,
     },
 }
 
 impl Plugins {
-    /// Looks for plugins and judges them. Starts none of them. Needs a runtime.
+    /// Discovers plugins and decides which are enabled, without starting them. Requires a Tokio runtime.
     pub fn open(setup: Setup, host: &Arc<dyn Host>) -> Self {
         let Setup { settings, state, workspaces, config, env, reserved, timing } = setup;
         let workspace = workspaces.first().cloned().unwrap_or_default();
@@ -236,17 +236,17 @@ impl Plugins {
         }
     }
 
-    /// What is wrong with what was found: sentences for its owner.
+    /// Returns problems found during discovery, as sentences for the owner.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Changes when [`Self::extensions`] does.
+    /// Notifies of changes of [`Self::extensions`].
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.register.edition.subscribe()
     }
 
-    /// What the plugins add to the house, as far as it is known.
+    /// Returns what the plugins register, as far as it is known.
     pub fn extensions(&self) -> Extensions {
         let mut all = Extensions::default();
         for candidate in &self.found {
@@ -264,7 +264,7 @@ impl Plugins {
         all.routes.sort_by_key(Route::is_for_all);
         let edition = *self.register.edition.borrow();
         let is_news = self.told.swap(edition, Ordering::Relaxed) != edition;
-        // Of two with one name the first stays.
+        // Of two registrations with the same name the first is used.
         first_of_each(&mut all.tools, is_news, |tool| tool.name().to_owned());
         first_of_each(&mut all.commands, is_news, |command| command.name().to_owned());
         first_of_each(&mut all.methods, is_news, |method| method.name().to_owned());
@@ -273,13 +273,13 @@ impl Plugins {
 
     fn extend(&self, all: &mut Extensions, id: &str, worker: &Arc<Worker>) {
         let Some(known) = self.register.of(id) else { return };
-        // A guard stands where it said it would, even if nothing else is known of it or it cannot be loaded.
+        // Declared guards apply even if the other registrations are unknown or the plugin cannot be loaded.
         let offers = known.offers.unwrap_or_else(|| guards(&known.candidate));
         let mut places = BTreeMap::<Kind, Vec<Address>>::new();
         for (address, _) in addresses(id, &offers) {
             places.entry(address.kind).or_default().push(address);
         }
-        // In the order of the offers, of which there are as many.
+        // In the order of the registrations, of which there are equally many.
         let mut of = |kind| {
             places
                 .remove(&kind)
@@ -310,8 +310,8 @@ impl Plugins {
         all.services.extend(of(Kind::Service).map(|place| Service { place, context: context.clone() }));
     }
 
-    /// Starts those of which it is not known what they register, all at once, and waits until it is. For a gateway that
-    /// is ready and has nothing else to do.
+    /// Starts the plugins whose registrations are unknown, concurrently, and waits for them. For a gateway that is
+    /// ready and idle.
     pub async fn learn(&self) {
         let unknown = self.register.unknown();
         let workers = unknown.iter().filter_map(|id| Some((id, self.workers.get(id)?)));
@@ -327,7 +327,7 @@ impl Plugins {
         futures_util::future::join_all(starting).await;
     }
 
-    /// Starts all that are on, all at once, so that the first who needs one does not wait for it.
+    /// Starts all enabled plugins concurrently, so that the first call does not wait.
     pub async fn warm(&self) {
         let starting = self.workers.iter().map(|(plugin, worker)| async move {
             if let Err(error) = worker.up().await {
@@ -337,7 +337,7 @@ impl Plugins {
         futures_util::future::join_all(starting).await;
     }
 
-    /// Tells the plugins that run of another config, without secrets.
+    /// Notifies running plugins of a new config, without secrets.
     pub async fn config_changed(&self, config: Value) {
         let mut told: Vec<&Arc<Worker>> = Vec::new();
         for worker in self.workers.values().chain([&self.node]) {
@@ -348,7 +348,7 @@ impl Plugins {
         }
     }
 
-    /// How each plugin stands, in the order in which they were found, which is the order in which they are asked.
+    /// Returns the status of each plugin, in the order of discovery, which is also the order of calls.
     pub fn status(&self) -> Vec<Status> {
         let status = |candidate: &Arc<Candidate>| {
             let manifest = &candidate.manifest;
@@ -392,17 +392,17 @@ impl Plugins {
         }
     }
 
-    /// The plugins that throw errors again and again which they do not catch.
+    /// Returns the plugins that repeatedly throw uncaught errors.
     pub fn throwing(&self) -> Vec<FrequentFailures> {
         self.uncaught.frequent()
     }
 
-    /// What runs hook handlers and transforms in JavaScript.
+    /// Returns the runner of hook handlers and transforms in JavaScript.
     pub fn node(&self) -> crate::scripts::Node {
         crate::scripts::Node::new(self.node.clone())
     }
 
-    /// Ends all processes, gently first, and waits until they are gone.
+    /// Ends all processes, gracefully first, and waits until they are gone.
     pub async fn close(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -410,7 +410,7 @@ impl Plugins {
     }
 }
 
-/// What a plugin guards, of which nothing else is known.
+/// Returns the guards of a plugin whose other registrations are unknown.
 fn guards(candidate: &Candidate) -> Offers {
     let guard = |name: &String| HookOffer { guard: true, ..HookOffer::from(name.clone()) };
     Offers { hooks: candidate.manifest.guard.iter().map(guard).collect(), ..Offers::default() }
@@ -427,7 +427,7 @@ fn first_of_each<T>(all: &mut Vec<T>, is_news: bool, name: impl Fn(&T) -> String
     });
 }
 
-/// A plugin that is on, and what is in its way.
+/// Builds an enabled plugin, with the reason why it must not start, if any.
 fn judged(candidate: &Arc<Candidate>, settings: &Settings) -> Judged {
     let id = &candidate.manifest.id;
     let entry = settings.entry(id);
@@ -438,7 +438,7 @@ fn judged(candidate: &Arc<Candidate>, settings: &Settings) -> Judged {
     Judged { candidate: candidate.clone(), entry, pin, trouble }
 }
 
-/// Those that the owner wants and that were not found.
+/// Returns messages about plugins that the owner enabled and that were not found.
 fn missing(found: &[Arc<Candidate>], settings: &Settings) -> Vec<String> {
     let named = settings.entries.keys().chain(&settings.allow);
     let is_missing = |id: &&String| is_wanted(id, settings) && !found.iter().any(|one| one.manifest.id == **id);
@@ -455,7 +455,7 @@ fn missing(found: &[Arc<Candidate>], settings: &Settings) -> Vec<String> {
     ids.into_iter().map(sentence).collect()
 }
 
-/// What all launches need.
+/// Dependencies of all launchers.
 struct Staff {
     node: Option<PathBuf>,
     surroundings: Arc<Surroundings>,

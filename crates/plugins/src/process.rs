@@ -1,5 +1,4 @@
-//! A plugin's process: started with a clean environment and little memory, listened to, and ended with everything that
-//! it has started.
+//! A plugin's process: started with a clean environment and a memory limit, and ended with all its descendants.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -30,56 +29,56 @@ use crate::{
     tree::{MARK, Tree},
 };
 
-/// What every process finds in its environment, if we have it.
+/// Environment variables that every process gets, if set.
 const ALWAYS: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "TZ"];
 
-/// How long a process may take to end after it was asked with a signal.
+/// Time a process has to exit after SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long a killed process may take to be gone.
+/// Time a killed process has to disappear.
 const REAP: Duration = Duration::from_secs(2);
 
-/// How long the last words of a process may take to arrive.
+/// Time to wait for the final stderr output.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// How much is kept of what a process says beside its answers, in bytes: the end, where the reason for its end is.
+/// Number of bytes of stderr that are kept: the end, which usually contains the reason of a crash.
 const KEPT: usize = 2000;
 
-/// How many lines beside its answers go to the log…
+/// Maximum number of stderr lines logged within [`LOGGED_WITHIN`].
 const LOGGED: u32 = 20;
-/// …within this time.
+/// Period of the log limit.
 const LOGGED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Started before the command, it limits the memory and then becomes the command.
+/// Shell script that sets the memory limit and then executes the command.
 const LIMIT: &str = "ulimit -v \"$0\" 2>/dev/null; exec \"$@\"";
 
 /// How a process is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Recipe {
-    /// What it is called in logs.
+    /// Name for logs.
     pub(crate) name: String,
-    /// The program and its arguments.
+    /// Program and arguments.
     pub(crate) run: Vec<String>,
-    /// Where it works.
+    /// Working directory.
     pub(crate) dir: PathBuf,
-    /// All of its environment.
+    /// Complete environment.
     pub(crate) env: BTreeMap<String, String>,
-    /// How much memory it may have, in MiB; none if it looks after that itself.
+    /// Memory limit in MiB; `None` if the program limits itself.
     pub(crate) memory_mb: Option<u64>,
 }
 
-/// The variables of ours that a process gets: the usual ones, and those with these names.
+/// Returns the environment of a process: the common variables, and the declared ones.
 pub(crate) fn environment<'a>(
     ours: &BTreeMap<String, String>,
     declared: impl Iterator<Item = &'a String>,
 ) -> BTreeMap<String, String> {
     let names = ALWAYS.iter().copied().chain(declared.map(String::as_str));
     let known = names.filter_map(|name| Some((name.to_owned(), ours.get(name)?.clone())));
-    // What Python writes beside a plugin's files would make it another one than was installed.
+    // Python's bytecode cache would change the fingerprint of the plugin's files.
     known.chain([("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned())]).collect()
 }
 
-/// A process at work. Dropped before its end, it takes all that it has started with it.
+/// A running process. Dropping it kills all its descendants.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -88,7 +87,7 @@ pub(crate) struct Process {
     listening: JoinHandle<()>,
 }
 
-/// The end of what a process said beside its answers.
+/// The end of a process's stderr.
 #[derive(Debug, Clone, Default)]
 struct LastWords(Arc<Mutex<VecDeque<u8>>>);
 
@@ -100,7 +99,7 @@ impl LastWords {
         kept.drain(..more);
     }
 
-    /// The last line that says something.
+    /// Returns the last line that is not blank.
     fn line(&self) -> Option<String> {
         let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let text = String::from_utf8_lossy(&kept).into_owned();
@@ -109,7 +108,7 @@ impl LastWords {
 }
 
 impl Process {
-    /// Starts it as the first of its process group.
+    /// Starts the process as the leader of a new process group.
     pub(crate) fn start(recipe: &Recipe) -> io::Result<(Self, ChildStdout, ChildStdin)> {
         let program = recipe.run.first().map(String::as_str).unwrap_or_default();
         let program = find(program, &recipe.dir, recipe.env.get("PATH").map(String::as_str).unwrap_or_default())?;
@@ -122,14 +121,14 @@ impl Process {
             None => Command::new(&program),
         };
         let (reader, writer) = io::pipe()?;
-        // No two open files of a kind have the same number, so it tells our processes from those of other plugins.
+        // Open pipes have distinct inode numbers, so the number identifies the processes of this plugin.
         let mark = fstat(&reader)?.st_ino.to_string();
         let errors = Receiver::from_owned_fd(OwnedFd::from(reader))?;
         command.args(recipe.run.iter().skip(1)).current_dir(&recipe.dir);
         command.env_clear().envs(&recipe.env).env(MARK, &mark).process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
         let mut child = command.spawn()?;
-        // It holds the writing end of the pipe, which would never close.
+        // It holds the write end of the pipe, which would otherwise never close.
         drop(command);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
@@ -143,19 +142,19 @@ impl Process {
         Ok((Self { child, tree, said, listening }, stdout, stdin))
     }
 
-    /// Its number.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process exits.
     pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// How it ended, in words.
+    /// Describes how the process ended.
     pub(crate) async fn obituary(&mut self, status: &io::Result<ExitStatus>) -> String {
-        // Its last words may still be on their way; if others hold the pipe, they are not waited for.
+        // The final output may still arrive; if descendants hold the pipe, it is not awaited.
         timeout(LAST_WORDS, &mut self.listening).await.ok();
         let how = match status {
             Ok(status) => match (status.code(), status.signal()) {
@@ -171,11 +170,11 @@ impl Process {
         }
     }
 
-    /// Ends what is left of it: gently if it still runs and `is_gentle`, then not.
+    /// Ends what is left of the process: with SIGTERM first if it still runs and `is_gentle`, then with SIGKILL.
     pub(crate) async fn end(mut self, is_gentle: bool) {
         if is_gentle && self.child.id().is_some() {
             self.tree.ask();
-            // Whether it ended or not: the rest is killed.
+            // The rest is killed in either case.
             timeout(GRACE, self.child.wait()).await.ok();
         }
         let tree = self.tree.clone();
@@ -191,14 +190,14 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.listening.abort();
-        // A process that was waited for has no id any more, and its tree was ended then.
+        // A process that was reaped has no id any more, and its tree was killed then.
         if self.child.id().is_some() {
             self.tree.kill();
         }
     }
 }
 
-/// Hears what a process says beside its answers. It always reads, so that the process never waits for us.
+/// Reads stderr continuously, so that the process never blocks on it.
 async fn listen(plugin: String, mut errors: Receiver, said: LastWords) {
     let mut buffer = vec![0; 4096];
     let (mut since, mut logged, mut left_out) = (Instant::now(), 0, 0_u64);
@@ -221,7 +220,7 @@ async fn listen(plugin: String, mut errors: Receiver, said: LastWords) {
     }
 }
 
-/// Where a program is: beneath the plugin's folder if it has a slash, else on the path.
+/// Finds a program: relative to the plugin's directory if it contains a slash, otherwise in `PATH`.
 pub(crate) fn find(program: &str, dir: &Path, path: &str) -> io::Result<PathBuf> {
     let is_program =
         |file: &PathBuf| file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);

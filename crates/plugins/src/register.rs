@@ -1,4 +1,4 @@
-//! What each plugin registers, as far as it is known: from its manifest, from the last time it ran, or from itself.
+//! Known registrations of each plugin: from its manifest, from the last time it ran, or from the running process.
 
 use std::{
     collections::BTreeMap,
@@ -20,16 +20,16 @@ use crate::{
     settings::Entry,
 };
 
-/// How large the file may be that remembers, in bytes.
+/// Maximum size of the cache file in bytes.
 const LARGEST: u64 = 16 * 1024 * 1024;
 
-/// What each plugin registers.
+/// Known registrations of all plugins.
 #[derive(Debug)]
 pub(crate) struct Register {
     known: Mutex<BTreeMap<String, Known>>,
     reserved: Reserved,
     file: PathBuf,
-    /// Changes when more or something else is known.
+    /// Incremented when the registrations change.
     pub(crate) edition: watch::Sender<u64>,
 }
 
@@ -38,26 +38,26 @@ pub(crate) struct Register {
 pub(crate) struct Known {
     pub(crate) candidate: Arc<Candidate>,
     pub(crate) entry: Entry,
-    /// What the knowledge was gained from: another manifest, entry file or config makes it void.
+    /// Cache key: another manifest, entry file or config invalidates the registrations.
     key: String,
-    /// Whether the manifest says it all.
+    /// True if the manifest declares everything.
     is_declared: bool,
-    /// What is let in; none if it is not known yet.
+    /// Accepted registrations; `None` if not known yet.
     pub(crate) offers: Option<Offers>,
-    /// What is not let in, and why.
+    /// Rejected registrations, with the reasons.
     pub(crate) denied: Vec<String>,
     /// Why it could not be loaded.
     pub(crate) error: Option<String>,
 }
 
-/// A plugin that is on.
+/// An enabled plugin.
 #[derive(Debug, Clone)]
 pub(crate) struct Judged {
     pub(crate) candidate: Arc<Candidate>,
     pub(crate) entry: Entry,
-    /// What its files added up to when it was installed.
+    /// Fingerprint of its files at installation.
     pub(crate) pin: Option<String>,
-    /// Why it must not be started all the same. It stays on: what it guards is not to happen.
+    /// Why it must not be started. It stays enabled, so that what it guards is blocked.
     pub(crate) trouble: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Judged {
         &self.candidate.manifest.id
     }
 
-    /// Whether it may be started; an error says what to do.
+    /// Checks whether it may be started; an error says what to do.
     pub(crate) async fn may_start(&self) -> Result<(), String> {
         if let Some(trouble) = &self.trouble {
             return Err(trouble.clone());
@@ -86,7 +86,7 @@ impl Judged {
     }
 }
 
-/// What a plugin registered when it ran last.
+/// Cached registrations of a plugin.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Remembered {
     key: String,
@@ -94,7 +94,7 @@ struct Remembered {
 }
 
 impl Register {
-    /// What is known of these plugins without running any.
+    /// Collects what is known of these plugins without running them.
     pub(crate) fn open(plugins: Vec<Judged>, reserved: Reserved, file: PathBuf) -> Self {
         let remembered = recall(&file);
         let register = Self { known: Mutex::default(), reserved, file, edition: watch::Sender::new(0) };
@@ -118,12 +118,12 @@ impl Register {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a plugin.
+    /// Returns what is known of a plugin.
     pub(crate) fn of(&self, plugin: &str) -> Option<Known> {
         self.known().get(plugin).cloned()
     }
 
-    /// The plugins of which it is not known what they register.
+    /// Returns the plugins whose registrations are unknown.
     pub(crate) fn unknown(&self) -> Vec<String> {
         let known = self.known();
         known.iter().filter(|(_, known)| known.offers.is_none()).map(|(id, _)| id.clone()).collect()
@@ -141,7 +141,7 @@ impl Register {
         (known.offers, known.denied, known.error) = (Some(admitted), denied, None);
     }
 
-    /// Hears from a plugin itself what it registers, or why it cannot be loaded.
+    /// Updates the registrations from the running plugin, or records why it cannot be loaded.
     pub(crate) fn hear(&self, plugin: &str, offers: Result<Offers, String>) {
         let mut all = self.known();
         let Some(known) = all.get_mut(plugin) else { return };
@@ -169,7 +169,7 @@ impl Register {
     }
 }
 
-/// What a plugin's registrations depend on.
+/// Computes the cache key of a plugin's registrations.
 fn key(candidate: &Candidate, config: &Value) -> String {
     let entry = candidate.entry.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default();
     let (manifest, config) = (candidate.manifest.raw.to_string(), config.to_string());
@@ -180,7 +180,7 @@ fn key(candidate: &Candidate, config: &Value) -> String {
 fn recall(file: &Path) -> BTreeMap<String, Remembered> {
     let size = file.metadata().map_or(0, |meta| meta.len());
     let text = if size <= LARGEST { fs::read(file).unwrap_or_default() } else { Vec::new() };
-    // What cannot be read is learned anew.
+    // An unreadable cache is rebuilt.
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
@@ -188,7 +188,7 @@ fn remember(file: &Path, all: &BTreeMap<String, Remembered>) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let new = file.with_extension("json.new");
-    // One that was left behind may have other rights.
+    // A leftover file may have other permissions.
     fs::remove_file(&new).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     io::Write::write_all(&mut written, &serde_json::to_vec(all)?)?;

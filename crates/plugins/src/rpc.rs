@@ -1,40 +1,40 @@
-//! The words between us and a plugin's process: JSON-RPC 2.0, one object on a line. Pure: bytes in, messages out.
+//! The protocol of plugin processes: JSON-RPC 2.0, one object per line. Pure: bytes in, messages out.
 
 use serde_json::{Value, json, value::RawValue};
 
-/// How long a line may be, in bytes.
+/// Maximum length of a line in bytes.
 pub(crate) const LINE: usize = 8 * 1024 * 1024;
 
-/// What a request gets that was not known, not allowed, or failed.
+/// Error codes for unknown, failed and denied requests.
 pub(crate) const UNKNOWN_METHOD: i64 = -32601;
 pub(crate) const FAILED: i64 = -32000;
 pub(crate) const DENIED: i64 = -32001;
 
-/// What a process said.
+/// A message of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Said {
-    /// It asks something, and wants an answer under this id.
+    /// A request with this id.
     Request { id: Value, method: String, params: Value },
-    /// It tells something.
+    /// A notification.
     Notice { method: String, params: Value },
-    /// It answers what we asked under this id.
+    /// A response to our request with this id.
     Answer { id: u64, result: Result<Value, String> },
-    /// It said something that is no message: this many bytes.
+    /// Not a message: the number of bytes.
     Garbage(usize),
-    /// It says something that is too long. Told when that is seen: the end of such a line may never come.
+    /// An oversized line. Reported as soon as it is detected, since its end may never come.
     TooLong,
 }
 
-/// Makes messages of bytes as they come.
+/// Splits a byte stream into messages.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     begun: Vec<u8>,
-    /// Whether the line is too long, and its end has not come yet.
+    /// True while the rest of an oversized line is skipped.
     is_skipping: bool,
 }
 
 impl Lines {
-    /// Takes some bytes, and gives what is whole by now.
+    /// Takes bytes and returns the messages that are complete.
     pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Vec<Said> {
         let mut said = Vec::new();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
@@ -49,7 +49,7 @@ impl Lines {
         said
     }
 
-    /// Keeps a part of a line; says so when the line has become too long.
+    /// Buffers part of a line; returns a message when the line becomes too long.
     fn keep(&mut self, bytes: &[u8]) -> Option<Said> {
         if self.is_skipping {
             return None;
@@ -63,7 +63,7 @@ impl Lines {
     }
 }
 
-/// What a line says; an empty one says nothing.
+/// Parses a line; `None` if it is blank.
 fn read(line: &[u8]) -> Option<Said> {
     let line = line.trim_ascii();
     if line.is_empty() {
@@ -85,14 +85,14 @@ fn read(line: &[u8]) -> Option<Said> {
     })
 }
 
-/// What an error says, on one line of bearable length.
+/// Returns the text of an error on one line, truncated.
 fn words(error: &Value) -> String {
     let text =
         error.get("message").and_then(Value::as_str).or(error.as_str()).unwrap_or("it failed and did not say why");
     one_line(text, 500)
 }
 
-/// A text on one line, cut after so many characters.
+/// Puts a text on one line and truncates it.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let joined = words.collect::<Vec<_>>().join(" ");
@@ -102,27 +102,27 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
     joined.chars().take(most).chain(['…']).collect()
 }
 
-/// A line that asks.
+/// Formats a request.
 pub(crate) fn request(id: u64, method: &str, params: &RawValue) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{},\"params\":{}}}\n", json!(method), params.get())
 }
 
-/// A line that tells.
+/// Formats a notification.
 pub(crate) fn notice(method: &str, params: &Value) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "method": method, "params": params}))
 }
 
-/// A line that answers.
+/// Formats a response.
 pub(crate) fn answer(id: &Value, result: &Value) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
 }
 
-/// A line that gives a value away that is written down already.
+/// Formats a response with a value that is serialised already.
 pub(crate) fn gift(id: &Value, value: &RawValue) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"value\":{}}}}}\n", value.get())
 }
 
-/// A line that says why there is no answer.
+/// Formats an error response.
 pub(crate) fn refusal(id: &Value, code: i64, message: &str) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))
 }

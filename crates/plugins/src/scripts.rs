@@ -19,10 +19,10 @@ use crate::{
     supervisor::{Paper, Question, Up, Worker},
 };
 
-/// In whose name transforms run, and handlers that are only loaded: their failures are not those of a plugin.
+/// Name under which transforms run and handlers are loaded, so that their failures do not count for a plugin.
 const NAME: &str = "scripts";
 
-/// The Node process, for those who have scripts. It is started when the first is needed.
+/// The Node process as a script runner. It is started on first use.
 #[derive(Debug, Clone)]
 pub struct Node(Arc<Worker>);
 
@@ -31,7 +31,7 @@ impl Node {
         Self(worker)
     }
 
-    /// Has a function of a module change what a webhook brought; null means that it is to be passed over.
+    /// Calls a webhook transform; null means that the request is to be ignored.
     pub async fn transform(
         &self,
         module: &str,
@@ -77,7 +77,7 @@ impl Scripts for Node {
     }
 
     async fn emit(&self, script: &LoadedScript, signal: &Signal, within: Duration) -> Result<Option<Heard>, HookError> {
-        // One handler that hangs must not silence the others, so each has its own name here.
+        // Each handler has its own name and circuit breaker, so that one that hangs does not disable the others.
         let name = format!("hook {}", script.name);
         let is_elsewhere = AtomicBool::default();
         let question = Question { plugin: &name, method: "internalHook.emit", within, on_progress: None };

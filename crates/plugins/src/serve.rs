@@ -1,4 +1,4 @@
-//! What else a plugin may be asked: slash commands, gateway methods, HTTP routes, background services.
+//! Other registrations of plugins: chat commands, gateway methods, HTTP routes, background services.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::{
     supervisor::{Address, Paper, Question, Up, Worker},
 };
 
-/// How long a plugin may take to answer one of these.
+/// Timeout of such a call.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the words after a command may be, in characters.
+/// Maximum length of a command's arguments in characters.
 const ARGUMENTS: usize = 4096;
 
-/// Somewhere in a plugin.
+/// A registration in a plugin process.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) worker: Arc<Worker>,
@@ -37,58 +37,58 @@ impl Place {
     }
 }
 
-/// A slash command of a plugin.
+/// A chat command of a plugin.
 #[derive(Debug, Clone)]
 pub struct Command {
     pub(crate) place: Place,
     pub(crate) offer: CommandOffer,
 }
 
-/// How a slash command was called.
+/// Invocation of a chat command.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandCx {
-    /// Who wrote it.
+    /// Id of the sender.
     pub sender_id: Option<String>,
-    /// Where.
+    /// Channel it was sent on.
     pub channel: String,
-    /// Whether they may give orders.
+    /// True if the sender is authorised.
     pub is_authorized_sender: bool,
-    /// The words after it.
+    /// Arguments.
     pub args: Option<String>,
-    /// All of it.
+    /// The whole message.
     pub command_body: String,
-    /// The session.
+    /// Session key.
     pub session_key: Option<String>,
 }
 
 impl Command {
-    /// Its name, without the slash.
+    /// Returns its name, without the slash.
     pub fn name(&self) -> &str {
         &self.offer.name
     }
 
-    /// What it does.
+    /// Returns its description.
     pub fn description(&self) -> &str {
         &self.offer.description
     }
 
-    /// The plugin.
+    /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
         &self.place.address.plugin
     }
 
-    /// Whether only those may use it who may give orders.
+    /// Returns true if only authorised senders may use it.
     pub fn needs_authority(&self) -> bool {
         self.offer.require_auth.unwrap_or(true)
     }
 
-    /// Whether it is meant by a name with these words after it.
+    /// Returns true if this name with these arguments invokes it.
     pub fn matches(&self, name: &str, args: &str) -> bool {
         name == self.name() && (self.offer.accepts_args || args.trim().is_empty())
     }
 
-    /// Runs it, and gives what is to be said: a text, or an object with one.
+    /// Executes it; returns the reply: a string, or an object with one.
     pub async fn run(&self, mut cx: CommandCx) -> Result<Value, Error> {
         cx.args = cx
             .args
@@ -104,30 +104,30 @@ pub struct Method {
     pub(crate) offer: MethodOffer,
 }
 
-/// What a gateway method answered.
+/// Response of a gateway method.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct MethodAnswer {
-    /// Whether it went well.
+    /// True if it succeeded.
     pub ok: bool,
-    /// With what.
+    /// Result.
     pub payload: Value,
-    /// Why not.
+    /// Error.
     pub error: Value,
 }
 
 impl Method {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.offer.name
     }
 
-    /// The plugin.
+    /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
         &self.place.address.plugin
     }
 
-    /// What a client must be allowed to do, if the plugin says.
+    /// Returns the scope that a client needs, if the plugin sets one.
     pub fn scope(&self) -> Option<&str> {
         self.offer.scope.as_deref()
     }
@@ -150,28 +150,28 @@ pub struct Route {
 /// An HTTP request for a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpAsk {
-    /// Such as `POST`.
+    /// HTTP method, such as `POST`.
     pub method: String,
-    /// The path and what follows it.
+    /// Path and query.
     pub url: String,
-    /// The headers; a name may come more than once.
+    /// Headers; a name may occur more than once.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
-    /// Who asks.
+    /// Address of the client.
     pub remote_address: Option<String>,
 }
 
-/// What a plugin answered over HTTP.
+/// A plugin's HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpAnswer {
-    /// Whether the request was meant for it; the rest is of no interest if not.
+    /// True if the plugin handled the request; otherwise the rest is ignored.
     pub is_handled: bool,
-    /// The status.
+    /// Status code.
     pub status: u16,
-    /// The headers.
+    /// Headers.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
@@ -196,28 +196,27 @@ fn fine() -> u16 {
 }
 
 impl Route {
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &str {
         &self.offer.path
     }
 
-    /// The plugin.
+    /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
         &self.place.address.plugin
     }
 
-    /// Whether the gateway checks who comes, before the plugin hears of it. So it is unless the plugin says that it does
-    /// that itself.
+    /// Returns true if the gateway authenticates requests. The default, unless the plugin does so itself.
     pub fn needs_token(&self) -> bool {
         self.offer.auth.as_deref() != Some("plugin")
     }
 
-    /// Whether it is asked about everything that nobody else answers.
+    /// Returns true for a catch-all route.
     pub fn is_for_all(&self) -> bool {
         self.offer.matches.as_deref() == Some("any")
     }
 
-    /// Whether a path is its own.
+    /// Returns true if a path matches.
     pub fn matches(&self, path: &str) -> bool {
         let own = self.path();
         match self.offer.matches.as_deref() {
@@ -229,7 +228,7 @@ impl Route {
         }
     }
 
-    /// Has the plugin answer a request.
+    /// Handles a request.
     pub async fn answer(&self, ask: HttpAsk) -> Result<HttpAnswer, Error> {
         let HttpAsk { method, url, headers, body, remote_address } = ask;
         let body = BASE64_STANDARD.encode(body);
@@ -271,17 +270,17 @@ pub struct Service {
 }
 
 impl Service {
-    /// Its id.
+    /// Returns its id.
     pub fn id(&self) -> &str {
         &self.place.address.name
     }
 
-    /// The plugin.
+    /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
         &self.place.address.plugin
     }
 
-    /// Starts it. It is started again whenever the plugin's process is.
+    /// Starts it. It is started again whenever the plugin's process is restarted.
     pub async fn start(&self) -> Result<(), Error> {
         self.place.worker.begin(&self.place.address, self.context.clone()).await
     }

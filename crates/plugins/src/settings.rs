@@ -1,4 +1,4 @@
-//! What the owner says of plugins in the config, under `plugins`.
+//! The owner's settings for plugins, under `plugins` in the config.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -6,78 +6,78 @@ use homard_hooks::{GUARDED, Point};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How long a hook may take, at most, whatever anybody says.
+/// Upper bound on the deadline of a hook.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What the owner says of plugins.
+/// Settings of all plugins.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
-    /// Whether there are plugins at all; so if it is not said.
+    /// Enables plugins; true by default.
     pub enabled: Option<bool>,
-    /// The only ones that may be on, and on they are.
+    /// If not empty, the only plugins that may be enabled; listing a plugin enables it.
     pub allow: Vec<String>,
-    /// Those that are off.
+    /// Disabled plugins.
     pub deny: Vec<String>,
-    /// Where plugins are beside the usual places.
+    /// Additional locations.
     pub load: Load,
-    /// Who has a place that only one can have.
+    /// Exclusive roles.
     pub slots: Slots,
-    /// One by one.
+    /// Settings per plugin.
     pub entries: BTreeMap<String, Entry>,
-    /// What each was when it was installed.
+    /// Installation records.
     pub installs: BTreeMap<String, Install>,
-    /// The Node that runs OpenClaw's plugins; the one of the path if it is not said.
+    /// Path of Node for OpenClaw's plugins; from `PATH` by default.
     pub node: Option<PathBuf>,
 }
 
-/// Where plugins are beside the usual places.
+/// Additional locations of plugins.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Load {
-    /// Files and folders.
+    /// Files and directories.
     pub paths: Vec<PathBuf>,
-    /// Whether those in the agent's workspace may be used, where the agent itself can write.
+    /// Allow plugins in agents' workspaces, where agents can write.
     pub workspace: bool,
 }
 
-/// Who has a place that only one can have.
+/// Exclusive roles.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct Slots {
-    /// The plugin that is the memory; `none` for nobody.
+    /// Plugin that provides the memory; `none` for no plugin.
     pub memory: Option<String>,
 }
 
-/// What the owner says of one plugin.
+/// Settings of one plugin.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Entry {
-    /// Whether it is on.
+    /// Whether it is enabled.
     pub enabled: Option<bool>,
     /// Its config.
     pub config: Value,
-    /// Variables for it.
+    /// Environment variables for it.
     pub env: BTreeMap<String, String>,
-    /// Its part in the loop.
+    /// Settings of its hooks.
     pub hooks: HookSettings,
-    /// Whether it gets a Node process of its own.
+    /// Run it in a Node process of its own.
     pub isolated: bool,
-    /// Which of its hooks are guards, beside those that it declares itself.
+    /// Which of its hooks are guards, besides those that it declares itself.
     pub guard: Guard,
-    /// Why it must not run, if its entry refers to a variable that is not set. It is still wanted: what it guards does not
-    /// happen without it.
+    /// Error if its entry refers to an environment variable that is not set. It must not run, but stays wanted: what it
+    /// guards is blocked.
     #[serde(skip)]
     pub fault: Option<String>,
 }
 
-/// Which hooks are guards, as the owner declares it: nothing may happen there without their answer.
+/// Which hooks the owner declares guards: if one fails, the operation is blocked.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Guard {
-    /// All that can be, or none.
+    /// All possible hooks, or none.
     All(bool),
-    /// Those at these points, or of these events.
+    /// Those at these points, or for these events.
     At(Vec<String>),
 }
 
@@ -88,7 +88,7 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// Whether the hook at this point, or of this event, is a guard.
+    /// Returns true if the hook at this point, or for this event, is a guard.
     pub fn covers(&self, name: &str) -> bool {
         match self {
             Self::All(is_so) => *is_so,
@@ -96,7 +96,7 @@ impl Guard {
         }
     }
 
-    /// Whether anything is guarded.
+    /// Returns true if anything is guarded.
     pub fn is_set(&self) -> bool {
         match self {
             Self::All(is_so) => *is_so,
@@ -104,13 +104,12 @@ impl Guard {
         }
     }
 
-    /// The points at which it is known to stand: those that are listed; all that can be guarded if the plugin's own hooks
-    /// are not known.
+    /// Returns the points that are guarded: the listed ones, or all that can be.
     pub(crate) fn points(&self) -> Vec<Point> {
         Point::ALL.into_iter().filter(|point| point.can_refuse() && self.covers(point.name())).collect()
     }
 
-    /// Names in the list at which no guard can stand: sentences for the owner. `at` is the key in the config.
+    /// Returns messages about listed names that cannot be guarded. `at` is the key in the config.
     pub(crate) fn problems(&self, at: &str) -> Vec<String> {
         let Self::At(names) = self else { return Vec::new() };
         let sentence = |name: &String| {
@@ -126,35 +125,36 @@ impl Guard {
     }
 }
 
-/// What the owner says of a plugin's part in the loop.
+/// Settings of a plugin's hooks.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HookSettings {
-    /// How long its hooks may take, in milliseconds.
+    /// Deadline of all its hooks in milliseconds.
     pub timeout_ms: Option<u64>,
-    /// How long one of them may take.
+    /// Deadlines of single hooks in milliseconds.
     pub timeouts: BTreeMap<String, u64>,
-    /// Whether it may put words into prompts; so if it is not said.
+    /// Allow it to modify prompts; true by default.
     pub allow_prompt_injection: Option<bool>,
 }
 
-/// What a plugin was when it was installed.
+/// Installation record of a plugin.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Install {
-    /// What its files added up to: [`crate::fingerprint`].
+    /// Fingerprint of its files: [`crate::fingerprint`].
     pub hash: Option<String>,
-    /// What it guarded. While it is on, nothing happens there without it, whatever became of its folder.
+    /// What it guarded at installation. While it is enabled, these operations are blocked without it, even if its
+    /// directory is missing or changed.
     pub guard: Vec<String>,
 }
 
 impl HookSettings {
-    /// Whether it may have this hook at all.
+    /// True if it may register this hook.
     pub(crate) fn lets_in(&self, hook: &str) -> bool {
         self.allow_prompt_injection != Some(false) || !matches!(hook, "before_prompt_build" | "before_agent_start")
     }
 
-    /// How long a hook may take: the owner's word for this hook, then for all of the plugin, then the author's.
+    /// Deadline of a hook: the owner's setting for this hook, then for the plugin, then the author's.
     pub(crate) fn deadline(&self, hook: &str, author: Option<u64>) -> Option<Duration> {
         let said = self.timeouts.get(hook).copied().or(self.timeout_ms).or(author).filter(|ms| *ms > 0);
         said.map(|ms| Duration::from_millis(ms).min(LONGEST))
@@ -162,7 +162,7 @@ impl HookSettings {
 }
 
 impl Settings {
-    /// What is said of one plugin.
+    /// Returns the settings of one plugin.
     pub(crate) fn entry(&self, id: &str) -> Entry {
         self.entries.get(id).cloned().unwrap_or_default()
     }

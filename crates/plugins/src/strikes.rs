@@ -1,58 +1,58 @@
-//! How often a plugin failed of late, and whether it is left alone for that. Pure.
+//! Circuit breaker of a plugin, and the backoff of its restarts. Pure.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// After so many failures…
+/// Number of failures within [`WITHIN`] that opens the breaker.
 const FAILURES: usize = 3;
-/// …within this time…
+/// Period over which failures are counted.
 const WITHIN: Duration = Duration::from_secs(60);
-/// …a plugin is left alone for this long.
+/// Time the breaker stays open.
 const REST: Duration = Duration::from_secs(60);
 
-/// The failures of late.
+/// State of a plugin's circuit breaker.
 #[derive(Debug, Default)]
 pub(crate) struct Strikes {
     failures: VecDeque<Instant>,
     rests_until: Option<Instant>,
-    /// The last start of its process whose end was counted.
+    /// Last instance of its process whose end was counted.
     ended: u64,
 }
 
 impl Strikes {
-    /// How long it is left alone from now on, if it is.
+    /// Time until the breaker closes, if it is open.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         self.rests_until.and_then(|until| until.checked_duration_since(now)).filter(|rest| !rest.is_zero())
     }
 
-    /// Notes a failure; says whether it was the one too many.
+    /// Records a failure; returns true if it opens the breaker.
     pub(crate) fn failed(&mut self, now: Instant) -> bool {
         self.failures.retain(|at| now.duration_since(*at) < WITHIN);
         self.failures.push_back(now);
         let is_enough = self.failures.len() >= FAILURES && self.rest(now).is_none();
         if is_enough {
-            // One stays, so that after the rest it takes two.
+            // One is kept, so that two more failures open the breaker again.
             self.failures.drain(..FAILURES - 1);
             self.rests_until = Some(now + REST);
         }
         is_enough
     }
 
-    /// Notes that its process ended during a call. However many calls were open, the end of one process counts once: else
-    /// one crash under load would be three failures.
+    /// Records that the process ended during a call. The end of a process counts once, however many calls were pending:
+    /// otherwise one crash under load would count as three failures.
     pub(crate) fn ended(&mut self, start: u64, now: Instant) -> bool {
         let is_counted = std::mem::replace(&mut self.ended, start) == start;
         !is_counted && self.failed(now)
     }
 
-    /// Notes that it works.
+    /// Records a success.
     pub(crate) fn worked(&mut self) {
         self.failures.clear();
     }
 }
 
-/// How long to wait before a process is started again: longer each time, until it has been up for a while.
+/// Backoff between restarts: increases each time, until the process has been up for a while.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     shortest: Duration,
@@ -65,7 +65,7 @@ impl Backoff {
         Self { shortest, longest, next: shortest }
     }
 
-    /// The wait after a process was up for so long.
+    /// Returns the delay after a process was up for this long.
     pub(crate) fn after(&mut self, up: Duration) -> Duration {
         if up > self.longest {
             self.next = self.shortest;

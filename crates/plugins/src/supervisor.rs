@@ -1,4 +1,4 @@
-//! A plugin's process, watched over: started when it is needed, asked, pinged, and started again when it ends.
+//! Supervises a plugin's process: starts it on first use, calls and pings it, and restarts it when it ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,20 +31,20 @@ use crate::{
     strikes::{Backoff, Strikes},
 };
 
-/// How long things may take.
+/// Timeouts and delays of plugin processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// A start, until the plugin has said what it registers.
+    /// Timeout of a start, until the plugin has sent its registrations.
     pub start: Duration,
-    /// Between two pings.
+    /// Interval of pings.
     pub ping_every: Duration,
-    /// The answer to one.
+    /// Timeout of a ping.
     pub ping_within: Duration,
-    /// The first wait before a process is started again; each is twice the one before.
+    /// Delay before the first restart; doubled each time.
     pub backoff: Duration,
-    /// The longest.
+    /// Maximum delay.
     pub longest_backoff: Duration,
-    /// The end, when it was asked for.
+    /// Time for a graceful shutdown.
     pub grace: Duration,
 }
 
@@ -61,35 +61,35 @@ impl Default for Timing {
     }
 }
 
-/// What the plugins of a process have registered, or why one could not.
+/// Registrations of the plugins in a process, or why one could not be loaded.
 pub(crate) type Loaded = Vec<(String, Result<Offers, String>)>;
 
-/// Why a process could not be greeted.
+/// Why the initial exchange with a process failed.
 #[derive(Debug)]
 pub(crate) enum Unwelcome {
-    /// It is tried again after a while.
+    /// Retried after a delay.
     Later(String),
-    /// One of its plugins is to blame, and left out from now on: it is tried again at once.
+    /// One of its plugins is the cause and is skipped from now on; retried at once.
     Without(String),
 }
 
-/// How a process is started and greeted.
+/// Launcher: how a process is started and initialised.
 #[async_trait]
 pub(crate) trait Launch: Send + Sync {
-    /// Who is behind its door.
+    /// Describes the process to the host API.
     fn behind(&self) -> Behind;
 
-    /// How it is started; an error says what its owner has to do.
+    /// Returns how to start it; an error says what the owner has to do.
     async fn recipe(&self) -> Result<Recipe, String>;
 
-    /// Tells it where it is, and hears what it registers.
+    /// Initialises the process and returns its registrations.
     async fn greet(&self, link: &Link, within: Duration) -> Result<Loaded, Unwelcome>;
 
-    /// Hears what came of that.
+    /// Reports the registrations.
     fn greeted(&self, loaded: &Loaded);
 }
 
-/// Something registered: by which plugin, what it is, its name, and its number among those of the same name.
+/// Address of a registration: plugin, kind, name, and index among those with the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
     pub(crate) plugin: String,
@@ -99,37 +99,37 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Who registered it.
+    /// Returns the plugin id.
     pub(crate) fn plugin(&self) -> &str {
         &self.plugin
     }
 }
 
-/// How a process is.
+/// State of a process.
 #[derive(Debug, Clone)]
 pub(crate) enum Life {
-    /// Nobody needs it yet.
+    /// Not needed yet.
     Off,
     Starting,
     Up(Arc<Up>),
     Down {
         why: String,
         until: Instant,
-        /// True if it is started again at `until` without being asked, because it had been up.
+        /// True if it is restarted at `until` without a request, because it had been up.
         restarts: bool,
     },
-    /// The house closes.
+    /// The gateway is shutting down.
     Over,
 }
 
-/// A process that was greeted.
+/// A running, initialised process.
 #[derive(Debug)]
 pub(crate) struct Up {
     pub(crate) link: Link,
-    /// The number of this start among those of its worker. What was loaded in one process is unknown to the next.
+    /// Number of this start. What was loaded in one process is unknown to the next.
     pub(crate) start: u64,
     references: HashMap<Address, Value>,
-    /// Why a plugin is not there.
+    /// Plugins that are not loaded, with the reason.
     absent: HashMap<String, String>,
 }
 
@@ -145,7 +145,7 @@ impl Up {
         Self { link, start, references, absent }
     }
 
-    /// What the process calls something.
+    /// Returns the process's handle of a registration.
     pub(crate) fn reference(&self, address: &Address) -> Result<&Value, Error> {
         let Address { plugin, name, .. } = address;
         self.references.get(address).ok_or_else(|| match self.absent.get(plugin) {
@@ -155,7 +155,7 @@ impl Up {
     }
 }
 
-/// All that a plugin registered, with what its process calls it: its name, if that was not said.
+/// Returns all registrations of a plugin with their handles, which default to the names.
 pub(crate) fn addresses(plugin: &str, offers: &Offers) -> Vec<(Address, Value)> {
     let mut counts: HashMap<(Kind, &str), usize> = HashMap::new();
     let mut all = Vec::new();
@@ -168,10 +168,10 @@ pub(crate) fn addresses(plugin: &str, offers: &Offers) -> Vec<(Address, Value)> 
     all
 }
 
-/// A question, written down.
+/// Serialised parameters of a call.
 pub(crate) struct Paper {
     pub(crate) params: Box<RawValue>,
-    /// What can be fetched as long as the question is open.
+    /// Values that can be fetched while the call is open.
     pub(crate) lent: Option<Lent>,
 }
 
@@ -181,7 +181,7 @@ impl Paper {
     }
 }
 
-/// A question to a plugin.
+/// A call to a plugin.
 pub(crate) struct Question<'a> {
     pub(crate) plugin: &'a str,
     pub(crate) method: &'a str,
@@ -189,18 +189,18 @@ pub(crate) struct Question<'a> {
     pub(crate) on_progress: Option<OnProgress>,
 }
 
-/// A plugin's process, watched over.
+/// Supervisor of a plugin's process.
 pub(crate) struct Worker {
     launch: Box<dyn Launch>,
     timing: Timing,
     life: watch::Sender<Life>,
     wanted: Notify,
-    /// Somebody doubts that it is alive.
+    /// Notified when a call timed out and the process may hang.
     doubted: Notify,
     strikes: Mutex<HashMap<String, Strikes>>,
-    /// How often the process was greeted.
+    /// Number of successful starts.
     starts: AtomicU64,
-    /// The services that run, and what they were started with: they are started again with the process.
+    /// Running services and their parameters: they are restarted with the process.
     services: Mutex<BTreeMap<Address, Value>>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -213,7 +213,7 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Watches over a process, which is not started yet. It ends with `stop`; whoever waits for `tasks` waits for that.
+    /// Creates a supervisor; the process is not started yet. It ends with `stop`; waiting for `tasks` includes that.
     pub(crate) fn new(
         launch: Box<dyn Launch>,
         timing: Timing,
@@ -240,12 +240,12 @@ impl Worker {
         self.launch.behind().name
     }
 
-    /// How it is, now and later.
+    /// Returns its state, now and in future.
     pub(crate) fn life(&self) -> watch::Receiver<Life> {
         self.life.subscribe()
     }
 
-    /// How long a plugin is left alone, if it is.
+    /// Time until a plugin's circuit breaker closes, if it is open.
     pub(crate) fn rest(&self, plugin: &str) -> Option<Duration> {
         self.strikes().get(plugin).and_then(|strikes| strikes.rest(Instant::now()))
     }
@@ -254,20 +254,20 @@ impl Worker {
         self.strikes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process, started if nobody needed it before. One that is down is an error.
+    /// Returns the process, starting it on first use. An error if it is down.
     pub(crate) async fn up(&self) -> Result<Arc<Up>, Error> {
         self.up_by(Instant::now()).await
     }
 
-    /// The process, started if nobody needed it before. While it is started again after it had been up, callers wait, unless
-    /// that is later than `by`: then the error comes at once, because waiting would only cost time.
+    /// Returns the process, starting it on first use. While it is being restarted, callers wait, unless the restart is
+    /// later than `by`: then the error is returned at once, because waiting would be pointless.
     async fn up_by(&self, by: Instant) -> Result<Arc<Up>, Error> {
         let mut life = self.life.subscribe();
         loop {
             match &*life.borrow_and_update() {
                 Life::Up(up) if !up.link.is_over() => return Ok(up.clone()),
                 Life::Off => self.wanted.notify_one(),
-                // One that is over is about to be down.
+                // A process that has ended is about to be marked as down.
                 Life::Starting | Life::Up(_) => {}
                 Life::Down { restarts: true, until, .. } if *until < by => {}
                 Life::Down { why, until, .. } => {
@@ -282,12 +282,12 @@ impl Worker {
         }
     }
 
-    /// The process, when it is up within the time that a question may take.
+    /// Returns the process if it is up within the deadline of a call.
     async fn up_in_time(&self, plugin: &str, begun: Instant, within: Duration) -> Result<Arc<Up>, Error> {
         let by = begun + within;
         match timeout_at(by, self.up_by(by)).await {
             Ok(up) => up,
-            // A plugin is not to blame for a process that had been up and takes long to come back.
+            // The plugin is not blamed for a process that had been up and takes long to restart.
             Err(_) if self.starts.load(Ordering::Relaxed) > 0 => {
                 Err(Error::Gone(format!("its process was not ready within {} ms", within.as_millis())))
             }
@@ -298,8 +298,7 @@ impl Worker {
         }
     }
 
-    /// Asks a plugin something. A start, and the wait for a process that is started again, are part of the time that it may
-    /// take.
+    /// Calls a method of a plugin. Starting or restarting the process counts towards the deadline.
     pub(crate) async fn ask(
         &self,
         question: Question<'_>,
@@ -316,7 +315,7 @@ impl Worker {
             let (left, is_followed) = (within.saturating_sub(begun.elapsed()), on_progress.is_some());
             let (answer, is_sent) = up.link.call_once(method, &params, left, on_progress.take()).await;
             drop(lent);
-            // The process ended before it could read this, so nothing was done yet: the next one is asked.
+            // The process ended before it could read the request, so nothing was done: the next one is called.
             if !matches!(answer, Err(Error::Gone(_))) || is_sent || is_followed {
                 break (up, answer);
             }
@@ -336,7 +335,7 @@ impl Worker {
         }
     }
 
-    /// Notes that a plugin failed, and in which start of its process.
+    /// Records a failure of a plugin, and in which start of its process.
     fn failed(&self, plugin: &str, error: &Error, start: u64) {
         let is_enough = {
             let mut all = self.strikes();
@@ -352,9 +351,10 @@ impl Worker {
         self.doubted.notify_one();
     }
 
-    /// Starts a service, now and whenever the process is started again.
+    /// Starts a service, now and after every restart of the process.
     pub(crate) async fn begin(&self, service: &Address, context: Value) -> Result<(), Error> {
-        // Whoever starts the process starts what is noted down here: so it is noted after that, or it would be begun twice.
+        // A restart starts all recorded services, so this one is recorded only once the process is up; otherwise it
+        // would be started twice.
         let up = self.up().await;
         self.services.lock().unwrap_or_else(PoisonError::into_inner).insert(service.clone(), context.clone());
         up?;
@@ -376,7 +376,7 @@ impl Worker {
         }
     }
 
-    /// Tells the process something, if it runs.
+    /// Sends a notification to the process, if it runs.
     pub(crate) async fn tell(&self, method: &str, params: &Value) {
         let Life::Up(up) = self.life.borrow().clone() else { return };
         up.link.tell(method, params).await;
@@ -386,7 +386,7 @@ impl Worker {
         self.life.send_replace(life);
     }
 
-    /// Keeps the process from its first use to the end of the house.
+    /// Supervises the process from its first use until shutdown.
     async fn keep(self: Arc<Self>) {
         let mut backoff = Backoff::new(self.timing.backoff, self.timing.longest_backoff);
         let mut is_wanted = false;
@@ -413,7 +413,7 @@ impl Worker {
             let wait = backoff.after(was_up.unwrap_or_default());
             tracing::warn!(worker = self.name(), why, ?wait, "a plugin's process is down");
             let until = Instant::now() + wait;
-            // Told before the rest of it is ended, which takes a while.
+            // Published before the process is ended, which takes a while.
             self.set(Life::Down { why: why.clone(), until, restarts: was_up.is_some() });
             if let Some(up) = link {
                 up.link.end(&why).await;
@@ -421,7 +421,7 @@ impl Worker {
             if self.stop.run_until_cancelled(sleep_until(until)).await.is_none() {
                 break;
             }
-            // What could not be started is tried again when somebody needs it.
+            // A process that could not be started is tried again on the next request.
             is_wanted = was_up.is_some() || !self.services.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
             if !is_wanted {
                 self.set(Life::Off);
@@ -430,7 +430,7 @@ impl Worker {
         self.set(Life::Over);
     }
 
-    /// Starts the process, greets it, and starts what ran before.
+    /// Starts and initialises the process, and restarts its services.
     async fn start(&self) -> Result<Arc<Up>, Unwelcome> {
         let recipe = self.launch.recipe().await.map_err(Unwelcome::Later)?;
         let link = Link::open(&recipe, Door::new(self.launch.behind()), &self.tasks)
@@ -458,9 +458,9 @@ impl Worker {
         Ok(up)
     }
 
-    /// Waits until the process is gone or hangs, and says why; nothing if the house closes.
+    /// Waits until the process is gone or hangs, and returns the reason; `None` at shutdown.
     async fn watch_over(&self, up: &Up) -> Option<String> {
-        // A process for one plugin may do one thing at a time: it is not hung because it is at work.
+        // A process with a single plugin may do one thing at a time: being busy does not mean that it hangs.
         let is_shared = self.launch.behind().is_shared;
         loop {
             tokio::select! {
@@ -476,7 +476,7 @@ impl Worker {
             let nothing = to_raw_value(&json!({})).unwrap_or_default();
             let pinged = up.link.call("ping", &nothing, self.timing.ping_within, None);
             match self.stop.run_until_cancelled(pinged).await? {
-                // One that does not know what a ping is has answered too.
+                // An error response shows that it is alive, too.
                 Ok(_) | Err(Error::Failed(_)) => {}
                 Err(Error::Late(within)) => {
                     return Some(format!("it did not answer a ping within {} ms", within.as_millis()));
@@ -486,13 +486,13 @@ impl Worker {
         }
     }
 
-    /// Ends the process gently.
+    /// Ends the process gracefully.
     async fn end(&self, up: &Up) {
         let grace = self.timing.grace;
         if let Ok(paper) = Paper::plain(&json!({"graceMs": grace.as_millis() as u64}))
             && up.link.call("shutdown", &paper.params, grace, None).await.is_ok()
         {
-            // It said that it goes; whether it does, is seen next.
+            // It confirmed the shutdown; wait for its exit.
             timeout(grace, up.link.over()).await.ok();
         }
         up.link.end("the gateway goes down").await;

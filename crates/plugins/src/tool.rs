@@ -1,4 +1,4 @@
-//! A plugin's tool, as an agent uses it.
+//! Tools of plugins.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,19 +15,19 @@ use crate::{
     supervisor::{Address, Paper, Question, Up, Worker},
 };
 
-/// How long a call may take. A run has less time than that, as a rule.
+/// Maximum duration of a call. Runs usually have less time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How long tools may take to be made for a run.
+/// Timeout for creating the tools of a run.
 const MAKING: Duration = Duration::from_secs(10);
 
-/// How long a description may be, in characters: every request to a model carries it.
+/// Maximum length of a description in characters, since every model request contains it.
 const DESCRIPTION: usize = 4000;
 
-/// How large a schema may be, in bytes, for the same reason.
+/// Maximum size of a schema in bytes, for the same reason.
 const SCHEMA: usize = 32 * 1024;
 
-/// How much of what a tool says goes to a model, in bytes.
+/// Maximum size of a result in bytes.
 const SAID: usize = 256 * 1024;
 
 /// A plugin's tool.
@@ -41,13 +41,13 @@ pub struct PluginTool {
 /// A call of a plugin's tool.
 #[derive(Default)]
 pub struct ToolCall {
-    /// The call.
+    /// Tool call id.
     pub id: String,
-    /// With what.
+    /// Arguments.
     pub params: Value,
-    /// Where it comes from: `agentId`, `sessionKey`, `workspaceDir` and so on.
+    /// Origin: `agentId`, `sessionKey`, `workspaceDir` and so on.
     pub context: Value,
-    /// Hears how far it has come.
+    /// Callback for progress.
     pub on_progress: Option<OnProgress>,
 }
 
@@ -62,22 +62,22 @@ impl PluginTool {
         Self { worker, address, offer }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.offer.name
     }
 
-    /// The plugin.
+    /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
         &self.address.plugin
     }
 
-    /// Whether an agent has it only if the owner allows it: by its name, its plugin, or `group:plugins`.
+    /// Returns true if an agent gets it only if the owner allows it: by its name, its plugin, or `group:plugins`.
     pub fn is_optional(&self) -> bool {
         self.offer.optional
     }
 
-    /// Calls it. Dropped before its end, the plugin is told to stop.
+    /// Calls the tool. Dropping the future cancels the call.
     pub async fn execute(&self, call: ToolCall) -> Result<ToolResult, Error> {
         let plugin = self.address.plugin.as_str();
         let ToolCall { id, params, context, on_progress } = call;
@@ -93,7 +93,7 @@ impl PluginTool {
         Ok(read(&self.worker.ask(question, write).await?))
     }
 
-    /// Has it made for this run, and says what it is called.
+    /// Creates the tool for this run, and returns its handle.
     async fn make(&self, context: &Value) -> Result<Value, Error> {
         let plugin = self.address.plugin.as_str();
         let question = Question { plugin, method: "tools.materialize", within: MAKING, on_progress: None };
@@ -105,7 +105,7 @@ impl PluginTool {
     }
 }
 
-/// What a tool answered: `{content, details}`, or anything else as text.
+/// Parses a result: `{content, details}`, or anything else as text.
 fn read(answer: &Value) -> ToolResult {
     let Some(content) = answer.get("content").and_then(Value::as_array) else {
         let text = answer.as_str().map_or_else(|| format!("{answer:#}"), str::to_owned);
@@ -121,7 +121,7 @@ fn read(answer: &Value) -> ToolResult {
     ToolResult { content: blocks, details, is_error }
 }
 
-/// A block that models can read; others are told of.
+/// Returns a block that models can read; other kinds are described in text.
 fn shown(block: &Value, left: &mut usize) -> Option<Block> {
     match Block::deserialize(block) {
         Ok(Block::Text(text)) => {
@@ -155,7 +155,7 @@ impl Tool for PluginTool {
         ToolSpec { name: self.name().to_owned(), description, parameters: parameters(self.offer.parameters.as_ref()) }
     }
 
-    /// Nobody knows what it does.
+    /// Its effects are unknown.
     fn class(&self) -> ToolClass {
         ToolClass::Effect
     }
@@ -186,12 +186,12 @@ impl Tool for PluginTool {
     }
 }
 
-/// The agent of a session, which its key names.
+/// Returns the agent in a session key.
 fn agent_of(session: &str) -> &str {
     session.strip_prefix("agent:").and_then(|rest| rest.split(':').next()).unwrap_or("main")
 }
 
-/// The schema of the arguments; one that is too large is left to the plugin, which checks them anyway.
+/// Returns the schema of the arguments; one that is too large is omitted, since the plugin validates them anyway.
 fn parameters(offered: Option<&Value>) -> Value {
     let mut schema: Map<String, Value> = offered.and_then(Value::as_object).cloned().unwrap_or_default();
     schema.insert("type".to_owned(), json!("object"));

@@ -1,26 +1,26 @@
-//! The processes that a plugin has started, wherever they went.
+//! The process tree of a plugin.
 //!
-//! One belongs to it if it is in its process group, or carries its mark in the environment because it left the group.
+//! A process belongs to it if it is in its process group, or has its mark in the environment because it left the group.
 
 use std::{fs, thread, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// The variable that marks them.
+/// Environment variable that contains the mark.
 pub(crate) const MARK: &str = "HOMARD_PLUGIN";
 
-/// How often they are killed before we give up: what is left then does not react to signals at all.
+/// Maximum number of rounds of SIGKILL: what is left then does not react to signals at all.
 const KILLS: usize = 40;
 
-/// How long we wait between two looks.
+/// Delay between two rounds.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The processes that a plugin has started.
+/// The process tree of a plugin.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     leader: Pid,
     mark: String,
-    /// When the leader was born, in ticks of the kernel: nobody who is older belongs to it.
+    /// Start time of the leader in kernel ticks: older processes do not belong to it.
     born: u64,
 }
 
@@ -31,13 +31,13 @@ impl Tree {
         Self { leader, mark: format!("{MARK}={mark}"), born }
     }
 
-    /// Asks the group to end.
+    /// Sends SIGTERM to the group.
     pub(crate) fn ask(&self) {
-        // Whoever is gone already needs no signal.
+        // The group may be gone already.
         kill_process_group(self.leader, Signal::TERM).ok();
     }
 
-    /// Kills all, again and again until no child is left that was born meanwhile. Blocks, but not for long.
+    /// Kills all processes repeatedly, until no newly forked one is left. Blocks briefly.
     pub(crate) fn kill(&self) {
         for _ in 0..KILLS {
             let living = self.living();
@@ -52,7 +52,7 @@ impl Tree {
         tracing::warn!(leader = ?self.leader, "processes of a plugin could not be killed");
     }
 
-    /// Those that run.
+    /// Returns the running processes.
     pub(crate) fn living(&self) -> Vec<Pid> {
         let all = fs::read_dir("/proc").into_iter().flatten();
         let all = all.filter_map(|entry| look(entry.ok()?.file_name().to_str()?.parse().ok()?));
@@ -75,14 +75,14 @@ struct Seen {
     born: u64,
 }
 
-/// What the kernel says of a process; `None` if it is gone.
+/// Reads the state of a process; `None` if it is gone.
 fn look(pid: i32) -> Option<Seen> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name comes first, in brackets, and may hold anything, brackets too.
+    // The name comes first, in parentheses, and may contain any character, including parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // A process that is going away has -1 for a group.
+    // An exiting process has the group -1.
     let group: i32 = fields.get(2)?.parse().ok()?;
     let is_alive = !matches!(*fields.first()?, "Z" | "X");
     let born = fields.get(19)?.parse().ok()?;

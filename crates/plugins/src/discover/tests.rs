@@ -1,4 +1,4 @@
-//! What is found where, and what is not trusted.
+//! Tests of plugin discovery and its trust checks.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
@@ -26,7 +26,7 @@ impl House {
         path
     }
 
-    /// A plugin of OpenClaw in a folder.
+    /// An OpenClaw plugin in a directory.
     fn plugin(&self, at: &str, id: &str) -> PathBuf {
         self.write(&format!("{at}/openclaw.plugin.json"), &json!({"id": id, "configSchema": {}}).to_string());
         self.write(&format!("{at}/index.js"), "");

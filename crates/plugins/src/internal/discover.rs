@@ -1,4 +1,4 @@
-//! Which hooks lie in the folders, and which of two with one name is meant.
+//! Discovery of internal hooks, and precedence among hooks with the same name.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,16 @@ use super::{
     hook_md::{self, FILE, Hook, Source, text_of},
 };
 
-/// How many folders of a place are looked at.
+/// Maximum number of directories examined per location.
 const FOLDERS: usize = 300;
 
-/// The key of a `package.json` under which its hooks are, newest name first.
+/// Keys of `package.json` that list hooks, newest first.
 const PACKS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
 
-/// The places in which hooks are.
+/// Locations of hooks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roots {
-    /// `hooks.internal.load.extraDirs`: folders of hooks, or hooks themselves.
+    /// `hooks.internal.load.extraDirs`: directories of hooks, or hooks themselves.
     pub extra: Vec<PathBuf>,
     /// `<state>/hooks`.
     pub managed: PathBuf,
@@ -31,19 +31,19 @@ pub struct Roots {
     pub workspace: PathBuf,
 }
 
-/// What lies there.
+/// Discovered hooks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
-    /// The hooks, by name.
+    /// The hooks by name.
     pub hooks: Vec<Hook>,
-    /// What is wrong or worth knowing, by path.
+    /// Problems and notes by path.
     pub problems: Vec<Problem>,
 }
 
-/// Looks into every place. What cannot be read is left out and told. Blocks.
+/// Searches all locations. What cannot be read is skipped and reported. Blocks.
 ///
-/// Of two hooks with one name the one from the stronger place is meant. A workspace cannot take a name that there is
-/// already: its agent could put its own code where its owner has switched on another's.
+/// Of two hooks with the same name the one from the location of higher precedence is used. A workspace cannot reuse a
+/// name: otherwise its agent could replace code that the owner has enabled.
 pub fn discover(roots: &Roots) -> Found {
     let mut look = Look::default();
     for root in &roots.extra {
@@ -59,7 +59,7 @@ pub fn discover(roots: &Roots) -> Found {
     Found { hooks: look.chosen.into_values().collect(), problems: look.problems }
 }
 
-/// The hooks of one folder, which is a hook, a pack of hooks, or holds some.
+/// Returns the hooks of one directory, which is a hook, a pack of hooks, or contains some.
 pub(super) fn within(dir: &Path, source: Source) -> Found {
     let mut look = Look::default();
     look.through(dir, source);
@@ -78,7 +78,7 @@ impl Look {
             Ok(real) if real.is_dir() => real,
             Ok(_) => return self.warn(root, "is not a folder, so no hooks are read from it"),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                // The usual places need not be there; what somebody names should be.
+                // The standard locations may be missing; configured ones should exist.
                 if source == Source::Extra {
                     self.warn(root, "is not there; it is in hooks.internal.load.extraDirs");
                 }
@@ -106,7 +106,7 @@ impl Look {
         }
     }
 
-    /// Reads a folder that is a hook or a pack of hooks; says whether it is one.
+    /// Reads a directory that is a hook or a pack of hooks; returns true if it is one.
     fn enter(&mut self, dir: &Path, source: Source) -> bool {
         if dir.join(FILE).symlink_metadata().is_ok() {
             self.read(dir, source);
@@ -159,7 +159,7 @@ impl Look {
             Source::Bundled => "the bundled one".to_owned(),
             Source::Extra | Source::Managed | Source::Workspace => meant.file.display().to_string(),
         };
-        // Who hides a bundled one has said so by choosing its name.
+        // Replacing a bundled hook is not reported, since the name was chosen deliberately.
         if hidden.source != Source::Bundled {
             let what = format!("is a hook \"{}\" that is hidden by {whose}{why}", hidden.name);
             let level = if is_barred { Level::Warning } else { Level::Info };
@@ -170,7 +170,7 @@ impl Look {
         }
     }
 
-    /// The real path of a folder, unless a link leads out of its place or nowhere.
+    /// Returns the canonical path of a directory, unless a link leads outside its location or is broken.
     fn inside(&mut self, folder: &Path, root: &Path) -> Option<PathBuf> {
         match fs::canonicalize(folder) {
             Ok(real) if !real.starts_with(root) => {
@@ -197,14 +197,14 @@ impl Look {
         self.problems.push(Problem { path: path.to_owned(), what: what.into(), level: Level::Warning });
     }
 
-    /// The same where it was a pack, if a broken one.
+    /// Like [`warn`](Self::warn), for a broken pack; returns true.
     fn warn_so(&mut self, path: &Path, what: String) -> bool {
         self.warn(path, what);
         true
     }
 }
 
-/// Whether a path may be a hook's folder: mere files and hidden ones never are.
+/// True if a path may be a hook's directory: plain files and hidden entries never are.
 fn is_worth_it(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "node_modules";

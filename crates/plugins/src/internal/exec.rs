@@ -1,4 +1,4 @@
-//! A hook whose handler is a program: the signal comes on its stdin as JSON, what it wants is on its stdout.
+//! Hooks whose handler is a program: it reads the event as JSON from stdin and writes its result to stdout.
 
 use std::{
     io,
@@ -28,28 +28,28 @@ use tokio::{
 use super::{deadline, hook_md::Hook, judge::Entry};
 use crate::tree::{MARK, Tree};
 
-/// How much a program may say.
+/// Maximum size of a program's output.
 const MOST: usize = 1024 * 1024;
 
-/// How much is kept of what it says beside that.
+/// Number of bytes of stderr that are kept.
 const KEPT: usize = 4096;
 
-/// How many characters of that are told.
+/// Number of characters of stderr that are reported.
 const TOLD: usize = 300;
 
-/// How many messages for the chat count, and how many characters of each.
+/// Maximum number of messages for the chat, and characters of each.
 const MESSAGES: (usize, usize) = (16, 4000);
 
-/// How many of one hook run at once: each run of an agent starts one.
+/// Maximum number of concurrent processes per hook, since every run may start one.
 const AT_ONCE: usize = 4;
 
-/// What a program finds in its environment besides what it requires and what its entry says.
+/// Environment variables that a program gets besides those it requires and those of its entry.
 const VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
-/// Where programs are if nobody says so.
+/// Default `PATH`.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The key of a context under which the whole config is, secrets included.
+/// Key of a context that contains the whole config, including secrets.
 const CONFIG: &str = "cfg";
 
 /// A hook whose handler is a program.
@@ -60,12 +60,12 @@ pub(super) struct Program {
     path: PathBuf,
     dir: PathBuf,
     env: Vec<(String, String)>,
-    /// Values that are not repeated.
+    /// Values that are redacted in its output.
     secrets: Vec<String>,
     turns: Semaphore,
 }
 
-/// What a program wants.
+/// Output of a program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Said {
@@ -78,9 +78,9 @@ impl Program {
         let usual = VARIABLES.iter().copied().chain(hook.requires.env.iter().map(String::as_str));
         let usual = usual.filter_map(|name| Some((name.to_owned(), host.env.get(name)?.clone())));
         let given = entry.env.iter().map(|(name, value)| (name.clone(), value.clone()));
-        // The last of one name counts.
+        // The last of each name takes precedence.
         let all = [("PATH".to_owned(), PATH.to_owned())].into_iter().chain(usual).chain(given);
-        // Others would keep the program from being started at all.
+        // Invalid variables would prevent the program from starting.
         let is_variable =
             |(name, value): &(String, String)| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
         let required = hook.requires.env.iter().filter_map(|name| host.env.get(name));
@@ -96,7 +96,7 @@ impl Program {
         }
     }
 
-    /// What it said beside its answer, on one line and without what must not be repeated.
+    /// Returns the end of stderr on one line, with secrets redacted.
     fn remark(&self, bytes: &[u8]) -> String {
         let mut text = String::from_utf8_lossy(bytes).into_owned();
         for secret in &self.secrets {
@@ -113,7 +113,7 @@ impl Program {
         let (stdout, stderr) = (running.child.stdout.take(), running.stderr.take());
         let (tree, leader) = (running.tree.clone(), running.leader);
         let ended = async move {
-            // Its number must stay its own until what it left is killed, so it is not reaped yet.
+            // Not reaped yet: its process id must stay reserved until its descendants are killed.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let awaited = spawn_blocking(move || {
                 while waitid(WaitId::Pid(leader), options).is_err_and(|error| error == rustix::io::Errno::INTR) {}
@@ -178,29 +178,29 @@ fn heard(output: &[u8]) -> Result<Heard, HookError> {
     Ok(Heard { messages, bootstrap_files: said.bootstrap_files })
 }
 
-/// A program at work. All of it is gone when this is.
+/// A running program. Dropping it kills the whole process tree.
 struct Running {
     child: Child,
     leader: Pid,
     tree: Tree,
     stderr: Option<Receiver>,
-    /// The pipe whose number is the mark: nobody else can have it as long as it is open.
+    /// Pipe whose inode number is the mark: the number is unique while the pipe is open.
     _mark: io::PipeReader,
-    /// Whether all of it is gone already.
+    /// True if the process tree is gone already.
     is_over: bool,
 }
 
 impl Running {
     fn start(program: &Program) -> io::Result<(Self, Option<ChildStdin>)> {
         let (reader, writer) = io::pipe()?;
-        // No two open pipes have the same number, so it can tell these processes from those of other programs.
+        // Open pipes have distinct inode numbers, so the number identifies these processes.
         let mark = fstat(&reader)?.st_ino.to_string();
         let stderr = Receiver::from_owned_fd(OwnedFd::from(reader.try_clone()?))?;
         let mut command = Command::new(&program.path);
         command.env_clear().envs(program.env.iter().cloned()).env(MARK, &mark).current_dir(&program.dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer).process_group(0).kill_on_drop(true);
         let mut child = command.spawn()?;
-        // Ours holds the writing end of the pipe, which would never close.
+        // It holds the write end of the pipe, which would otherwise never close.
         drop(command);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
@@ -218,7 +218,7 @@ impl Drop for Running {
     }
 }
 
-/// Tells it. That it does not listen is its own business.
+/// Writes the input. A program that does not read it is not an error.
 async fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) -> io::Result<()> {
     let Some(mut stdin) = stdin else { return Ok(()) };
     match stdin.write_all(&input).await {
@@ -227,7 +227,7 @@ async fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// All that it says, unless that is too much.
+/// Reads stdout up to the limit.
 async fn all(stdout: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut said = Vec::new();
     if let Some(stdout) = stdout {
@@ -237,7 +237,7 @@ async fn all(stdout: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     if said.len() > MOST { Err(too_much()) } else { Ok(said) }
 }
 
-/// The last of what it says.
+/// Reads stderr and returns its end.
 async fn rest(stderr: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     let Some(mut stderr) = stderr else { return Ok(kept) };

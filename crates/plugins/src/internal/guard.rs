@@ -1,4 +1,4 @@
-//! Hooks that the owner declares guards, and what stands in for one that cannot take part.
+//! Internal hooks that the owner declares guards, and replacements for those that are unavailable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,8 +41,8 @@ impl Listener for GuardListener {
     }
 }
 
-/// Stands in for a hook that is declared a guard and cannot take part: it is gone, broken, or lacks something. It always
-/// fails, so that nothing happens without the hook.
+/// Replacement for a hook that is declared a guard and unavailable: missing, broken, or without its requirements. It
+/// always fails, so that the guarded operation is blocked.
 pub(super) struct AbsentHook {
     key: String,
     events: [String; 1],
@@ -77,7 +77,7 @@ impl Listener for AbsentHook {
     }
 }
 
-/// The hooks that the owner wants as guards of what can be refused, by their keys.
+/// Returns the keys of the enabled hooks that the owner declares guards of [`GUARDED`].
 pub(super) fn wanted(rules: &Rules) -> impl Iterator<Item = &String> {
     let is_on = |entry: &Entry| match (rules.enabled, entry.enabled) {
         (Some(false), _) | (_, Some(false)) | (None, None) => false,
@@ -86,7 +86,7 @@ pub(super) fn wanted(rules: &Rules) -> impl Iterator<Item = &String> {
     rules.entries.iter().filter(move |(_, entry)| entry.guard.covers(GUARDED) && is_on(entry)).map(|(key, _)| key)
 }
 
-/// What is wrong with the guard that the owner declares a hook to be, if anything.
+/// Returns a problem with the guard declaration of a hook, if there is one.
 pub fn guard_problem(hook: &Hook, rules: &Rules) -> Option<Problem> {
     let guard = &rules.entries.get(&hook.key)?.guard;
     let at = format!("hooks.internal.entries.{}.guard", hook.key);
@@ -104,7 +104,7 @@ pub fn guard_problem(hook: &Hook, rules: &Rules) -> Option<Problem> {
     Some(Problem { path: hook.file.clone(), what, level: Level::Warning })
 }
 
-/// Whether who listens to this hears of what can be refused.
+/// True if a subscription to this event includes [`GUARDED`].
 pub(crate) fn is_guarded(event: &str) -> bool {
     event == GUARDED || GUARDED.split(':').next() == Some(event)
 }

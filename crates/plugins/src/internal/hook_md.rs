@@ -1,4 +1,4 @@
-//! What a `HOOK.md` says about its hook, and which file handles it.
+//! Parses `HOOK.md` and finds the handler of a hook.
 
 use std::{
     fs,
@@ -13,79 +13,79 @@ use serde_json::Value;
 
 use super::bundled::Bundled;
 
-/// The file that makes a folder a hook.
+/// File that makes a directory a hook.
 pub(super) const FILE: &str = "HOOK.md";
 
-/// The largest file that is read for what it says.
+/// Maximum size of a file that is parsed.
 const FILE_BYTES: u64 = 256 * 1024;
 
-/// The most characters that a name may have: it stands in lists and in logs.
+/// Maximum length of a name in characters.
 const NAME_CHARS: usize = 128;
 
-/// The longest that a hook may ask for.
+/// Maximum deadline that a hook may request.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What Node runs, the first one that is there.
+/// Script handlers run by Node; the first that exists is used.
 const SCRIPTS: [&str; 4] = ["handler.ts", "handler.js", "index.ts", "index.js"];
 
-/// What the system runs, if there is no script.
+/// Program handlers, used if there is no script.
 const PROGRAMS: [&str; 3] = ["handler", "handler.sh", "handler.py"];
 
-/// What signals can be about.
+/// Event types.
 const KINDS: [&str; 5] = ["command", "session", "agent", "gateway", "message"];
 
-/// A hook, as its file describes it.
+/// An internal hook as described by its file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hook {
-    /// What it is called, on one line.
+    /// Its name, on one line.
     pub name: String,
-    /// What it is for, in the author's words.
+    /// Its description.
     pub description: String,
-    /// Where to read more.
+    /// URL for more information.
     pub homepage: Option<String>,
     /// Its name in `hooks.internal.entries`.
     pub key: String,
-    /// A sign for lists.
+    /// Emoji for lists.
     pub emoji: Option<String>,
-    /// What it listens to: `command` for all commands, `command:new` for just that.
+    /// Events it subscribes to: `command` for all commands, `command:new` for that one.
     pub events: Vec<String>,
-    /// The systems it works on, by their Node names; none means all.
+    /// Supported operating systems, by their Node names; empty for all.
     pub os: Vec<String>,
-    /// Whether it works without what it requires.
+    /// True if it works without its requirements.
     pub always: bool,
-    /// What it needs from the machine and the config.
+    /// Requirements on the machine and the config.
     pub requires: Requires,
-    /// Ways to install what it needs, as written.
+    /// Installation instructions, as written.
     pub install: Vec<Value>,
-    /// Whether its author wants it off until somebody switches it on.
+    /// True if it is disabled by default.
     pub is_off_at_first: bool,
-    /// How long it may take; `None` for the house's own.
+    /// Deadline; `None` for the default.
     pub deadline: Option<Duration>,
-    /// Its folder.
+    /// Its directory.
     pub dir: PathBuf,
-    /// Its file.
+    /// Path of its `HOOK.md`.
     pub file: PathBuf,
-    /// In which kind of place it was found.
+    /// Kind of location it was found in.
     pub source: Source,
-    /// Who does the work.
+    /// Its handler.
     pub handler: Handler,
 }
 
-/// The kinds of places in which hooks are, weakest first.
+/// Kinds of locations, lowest precedence first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// `hooks.internal.load.extraDirs`.
     Extra,
-    /// What is part of the program.
+    /// Bundled with the program.
     Bundled,
-    /// The state directory's.
+    /// The state directory.
     Managed,
-    /// The workspace's. It can only add names: an agent writes there.
+    /// The workspace. It can only add names, because agents can write there.
     Workspace,
 }
 
 impl Source {
-    /// What clients call it.
+    /// Returns its name as used by clients.
     pub fn name(self) -> &'static str {
         match self {
             Self::Extra => "openclaw-extra",
@@ -96,24 +96,24 @@ impl Source {
     }
 }
 
-/// Who does the work of a hook.
+/// Handler of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handler {
     /// A module that Node loads.
     Script {
-        /// The module.
+        /// Path of the module.
         path: PathBuf,
-        /// The name under which it exports the function.
+        /// Name of the exported function.
         export: String,
     },
-    /// A program that is started for every signal.
+    /// A program that is started for every event.
     Program(PathBuf),
-    /// We ourselves.
+    /// A bundled hook.
     Bundled(Bundled),
 }
 
 impl Handler {
-    /// The file, if it has one.
+    /// Returns the file, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Script { path, .. } | Self::Program(path) => Some(path),
@@ -122,7 +122,7 @@ impl Handler {
     }
 }
 
-/// Reads the hook in a folder, without links in its path, and what could not be understood but does no harm. An error is
+/// Parses the hook in a directory, given by its canonical path; also returns notes about harmless mistakes. An error is
 /// the rest of a sentence that begins with the path of its file.
 pub(super) fn read(dir: &Path, source: Source) -> Result<(Hook, Vec<String>), String> {
     let file = dir.join(FILE);
@@ -165,7 +165,7 @@ pub(super) fn read(dir: &Path, source: Source) -> Result<(Hook, Vec<String>), St
     Ok((hook, notes))
 }
 
-/// What is strange about the events that a hook names.
+/// Returns notes about suspicious event names.
 fn strange(events: &[String], flaw: Option<&str>) -> Vec<String> {
     if events.is_empty() {
         let why = flaw.map(|flaw| format!(" (its front matter is not YAML: {flaw})")).unwrap_or_default();
@@ -178,7 +178,7 @@ fn strange(events: &[String], flaw: Option<&str>) -> Vec<String> {
     events.iter().filter(is_strange).map(told).collect()
 }
 
-/// Finds the file that does the work.
+/// Finds the handler.
 fn handler(dir: &Path, export: Option<String>) -> Result<Handler, String> {
     let is_there = |name: &&str| dir.join(name).symlink_metadata().is_ok();
     if let Some(name) = SCRIPTS.into_iter().find(is_there) {
@@ -197,7 +197,7 @@ fn handler(dir: &Path, export: Option<String>) -> Result<Handler, String> {
     Ok(Handler::Program(path))
 }
 
-/// A file's real path, if it is a file in this folder, which has no links in its path.
+/// Returns the canonical path of a file, if it is a regular file in this directory, which is canonical.
 fn inside(path: &Path, dir: &Path) -> Result<PathBuf, String> {
     let name = path.file_name().unwrap_or_default().display();
     let real = fs::canonicalize(path).map_err(|error| format!("has a {name} that cannot be read: {}", error.kind()))?;
@@ -209,14 +209,14 @@ fn inside(path: &Path, dir: &Path) -> Result<PathBuf, String> {
     if real.is_file() { Ok(real) } else { Err(format!("has a {name} that is not a file")) }
 }
 
-/// The text of a file in a folder, or what is wrong with it.
+/// Reads a file in a directory, or returns what is wrong with it.
 pub(super) fn text_of(file: &Path, dir: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {}", error.kind());
     let real = fs::canonicalize(file).map_err(unreadable)?;
     if !real.starts_with(dir) {
         return Err("is a link out of its folder, so it is not read; put the file itself there".to_owned());
     }
-    // Asked before it is opened: opening a pipe would wait for whoever writes to it.
+    // Checked before opening: opening a FIFO would block until it is written to.
     if !real.is_file() {
         return Err("is not a file".to_owned());
     }
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with these files; those whose name ends in `*` may be executed.
+    /// A directory with these files; those whose name ends in `*` are executable.
     fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
         let temp = tempfile::tempdir().unwrap();
         let dir = fs::canonicalize(temp.path()).unwrap().join("tide");

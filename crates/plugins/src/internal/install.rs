@@ -1,4 +1,4 @@
-//! Taking a hook or a pack of hooks into the state directory. Files are copied; nothing of them is run.
+//! Installs a hook or a pack of hooks into the state directory. Files are copied; nothing is executed.
 
 use std::{
     collections::VecDeque,
@@ -16,65 +16,65 @@ use super::{
     hook_md::{FILE, Source, text_of},
 };
 
-/// How many files may be taken, and how many bytes.
+/// Maximum number of files, and total bytes.
 const FILES: usize = 5000;
 const BYTES: u64 = 64 * 1024 * 1024;
 
-/// The most characters that an id may have.
+/// Maximum length of an id in characters.
 const ID_CHARS: usize = 80;
 
-/// A hook or a pack, as it can be taken or was taken.
+/// A hook or pack that can be installed or was installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// What its folder is called.
+    /// Name of its directory.
     pub id: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// The names of its hooks.
+    /// Names of its hooks.
     pub hooks: Vec<String>,
-    /// Its version, if its `package.json` says so.
+    /// Version in its `package.json`, if any.
     pub version: Option<String>,
-    /// What tells its content from any other.
+    /// Fingerprint of its content.
     pub hash: String,
-    /// What is odd about it.
+    /// Problems found.
     pub problems: Vec<Problem>,
 }
 
-/// Why nothing was taken.
+/// Why the installation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// It is nothing that could be taken.
+    /// The source cannot be installed.
     #[error("{} {what}", .path.display())]
     Unfit {
-        /// What it is about.
+        /// The path concerned.
         path: PathBuf,
         /// The rest of the sentence.
         what: String,
     },
-    /// There is one of that name.
+    /// The name is taken.
     #[error("{} is there already; --force puts the new one in its place", .0.display())]
     Taken(PathBuf),
-    /// The disk.
+    /// A file operation failed.
     #[error("{} cannot be copied", .path.display())]
     Disk {
-        /// What was at hand.
+        /// The path concerned.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Whether another of the same name may go.
+/// Whether an existing installation may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replace {
-    /// It stays, and nothing is taken.
+    /// It is kept, and the installation fails.
     Never,
-    /// It goes.
+    /// It is replaced.
     Allowed,
 }
 
-/// Looks at what could be taken from a folder. Blocks.
+/// Examines what can be installed from a directory. Blocks.
 pub fn look(source: &Path) -> Result<Installed, InstallError> {
     let unfit = |what: &str| InstallError::Unfit { path: source.to_owned(), what: what.to_owned() };
     let dir = match fs::canonicalize(source) {
@@ -112,7 +112,7 @@ pub fn look(source: &Path) -> Result<Installed, InstallError> {
     })
 }
 
-/// Copies a hook or a pack into the folder for them, whole or not at all. Blocks.
+/// Copies a hook or a pack into the directory of managed hooks, atomically. Blocks.
 pub fn install(source: &Path, managed: &Path, replace: Replace) -> Result<Installed, InstallError> {
     let found = look(source)?;
     let disk = |path: &Path| {
@@ -133,14 +133,14 @@ pub fn install(source: &Path, managed: &Path, replace: Replace) -> Result<Instal
     let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&managed).map_err(disk(&managed))?;
     let (new, old) = (aside.path().join("new"), aside.path().join("old"));
     copy(&found.path, &new)?;
-    // What lies there now is what counts, whatever happened to the source meanwhile.
+    // Computed from the copy, since the source may have changed meanwhile.
     let hash = hash(&new, &content(&new)?)?;
     if is_taken {
         fs::rename(&target, &old).map_err(disk(&target))?;
     }
     if let Err(error) = fs::rename(&new, &target) {
         if is_taken && let Err(error) = fs::rename(&old, &target) {
-            // It must not go with the folder that it lies in.
+            // Prevents the old version from being deleted with the temporary directory.
             let kept = aside.keep();
             tracing::error!(%error, kept = %kept.display(), "a hook could not be put back");
         }
@@ -150,12 +150,12 @@ pub fn install(source: &Path, managed: &Path, replace: Replace) -> Result<Instal
     Ok(Installed { path: target, hash, ..found })
 }
 
-/// What tells the content of a folder from any other. Blocks.
+/// Computes the fingerprint of a directory. Blocks.
 pub fn fingerprint(dir: &Path) -> Result<String, InstallError> {
     hash(dir, &content(dir)?)
 }
 
-/// A name as a folder may have it: without a scope and without what could lead elsewhere.
+/// Converts a package name to a directory name: without scope and path components.
 fn id(name: &str) -> Option<String> {
     let name = name.rsplit('/').next().unwrap_or_default().trim();
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -164,7 +164,7 @@ fn id(name: &str) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-/// The files of a folder, relative and in order. Links and other strange things are refused: they would lead elsewhere.
+/// Lists the files of a directory, relative and sorted. Links and special files are rejected.
 fn content(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let unfit = |path: &Path, what: String| InstallError::Unfit { path: path.to_owned(), what };
     let (mut files, mut bytes) = (Vec::new(), 0);
@@ -204,7 +204,7 @@ fn hash(dir: &Path, files: &[PathBuf]) -> Result<String, InstallError> {
         let path = dir.join(file);
         let bytes = fs::read(&path).map_err(|source| InstallError::Disk { path: path.clone(), source })?;
         hash.update(file.as_os_str().as_encoded_bytes());
-        // Lengths, so that no two contents read the same.
+        // Lengths are included, so that different contents cannot collide.
         hash.update([0, u8::from(is_program(&path))]);
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(&bytes);

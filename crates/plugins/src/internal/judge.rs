@@ -1,4 +1,4 @@
-//! Which hooks take part: what the owner has switched on, and what the machine and the config have.
+//! Decides which internal hooks are active: enabled by the owner, and with all requirements met.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use super::hook_md::{Hook, Source};
 use crate::settings::Guard;
 
-/// A path of the config that counts as set where the config is silent: there always is a workspace.
+/// Config path that counts as set even if the config omits it: there always is a workspace.
 const WORKSPACE: &str = "workspace.dir";
 
-/// What the owner says about hooks.
+/// The owner's settings for hooks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {
     /// `hooks.internal.enabled`.
@@ -20,22 +20,22 @@ pub struct Rules {
     pub entries: BTreeMap<String, Entry>,
 }
 
-/// What the owner says about one hook.
+/// The owner's settings for one hook.
 #[derive(Clone, Default, PartialEq)]
 pub struct Entry {
-    /// Whether it is on.
+    /// Whether it is enabled.
     pub enabled: Option<bool>,
-    /// Variables for it.
+    /// Environment variables for it.
     pub env: BTreeMap<String, String>,
     /// Its own settings.
     pub config: Map<String, Value>,
     /// Whether it is a guard.
     pub guard: Guard,
-    /// Why what the entry gives cannot be given, if so: it refers to a variable that is not set.
+    /// Error if the entry refers to an environment variable that is not set.
     pub fault: Option<String>,
 }
 
-/// Shows no values: they may be secrets.
+/// Omits values, which may be secrets.
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (env, config) = (self.env.keys().collect::<Vec<_>>(), self.config.keys().collect::<Vec<_>>());
@@ -43,32 +43,32 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// What becomes of a hook.
+/// Decision about a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why it is off; it is on if there is no reason.
+    /// Why it is disabled; `None` if it is enabled.
     pub off: Option<Off>,
-    /// What it lacks.
+    /// Missing requirements.
     pub missing: Missing,
 }
 
-/// Why a hook is off.
+/// Why a hook is disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Off {
     /// `hooks.internal.enabled` is false.
     All,
-    /// Its entry says so.
+    /// Its entry disables it.
     Entry,
-    /// Nobody has switched hooks on.
+    /// Hooks are not enabled in the config.
     Silence,
-    /// It is a workspace's, and nobody has switched on just this one.
+    /// It is a workspace hook that is not enabled individually.
     Workspace,
-    /// Its author wants it off until somebody switches it on.
+    /// It is disabled by default.
     Author,
 }
 
 impl Off {
-    /// What programs are told.
+    /// Returns the reason as reported to clients.
     pub fn word(self) -> &'static str {
         match self {
             Self::All => "internal hooks disabled",
@@ -81,18 +81,18 @@ impl Off {
 }
 
 impl Verdict {
-    /// Whether it takes part.
+    /// Returns true if it is enabled and has all requirements.
     pub fn takes_part(&self) -> bool {
         self.off.is_none() && self.has_all()
     }
 
-    /// Whether it lacks nothing.
+    /// Returns true if all requirements are met.
     pub fn has_all(&self) -> bool {
         self.missing == Missing::default()
     }
 }
 
-/// Judges a hook.
+/// Decides about a hook.
 pub fn judge(hook: &Hook, host: &Host, rules: &Rules) -> Verdict {
     let entry = rules.entries.get(&hook.key);
     let off = match (rules.enabled, entry.and_then(|entry| entry.enabled)) {

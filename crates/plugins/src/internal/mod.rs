@@ -1,9 +1,9 @@
-//! What OpenClaw calls internal hooks: folders with a `HOOK.md` and a handler that hears of commands, sessions, messages,
-//! the files of a prompt, and the gateway.
+//! What OpenClaw calls internal hooks: directories with a `HOOK.md` and a handler for events of commands, sessions,
+//! messages, bootstrap files and the gateway.
 //!
-//! Start with [`Hook`] (what a file says), then [`discover`] (which files), [`judge`] (which of them take part) and
-//! [`listeners`] (what becomes of those). A handler is a program (`exec`), a script that Node runs (`scripts`), or
-//! one of ours ([`bundled`]). Nothing here reads the environment or the config file.
+//! Start with [`Hook`] (the parsed file), then [`discover`] (finding them), [`judge`] (which are active) and
+//! [`listeners`] (building them). A handler is a program (`exec`), a script that Node runs (`scripts`), or bundled
+//! ([`bundled`]). Nothing here reads the environment or the config file.
 
 mod hook_md;
 
@@ -36,27 +36,27 @@ use exec::Program;
 use guard::{AbsentHook, GuardListener};
 use scripts::ScriptListener;
 
-/// How long a script may take: Node may have to be started first.
+/// Deadline of a script, which includes starting Node.
 const SCRIPT_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Where hooks are, by which rules they are judged, and where they work.
+/// Settings of internal hooks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    /// Where they are.
+    /// Locations of hooks.
     pub roots: Roots,
-    /// What the owner says about them.
+    /// The owner's settings.
     pub rules: Rules,
-    /// The machine.
+    /// Properties of the machine.
     pub host: Host,
-    /// The state directory.
+    /// State directory.
     pub state: PathBuf,
-    /// The workspace of the default agent, where a signal names none.
+    /// Workspace of the default agent, used if an event names none.
     pub workspace: PathBuf,
 }
 
-/// Those who take part, in the order of their names, and what is wrong. Blocks.
+/// Returns the active listeners ordered by name, and the problems found. Blocks.
 ///
-/// Nothing is started yet: a program is for every signal, and Node when there is a first one.
+/// Nothing is started yet: programs are started for every event, and Node for the first one.
 pub fn listeners(
     settings: &Settings,
     scripts: Option<&Arc<dyn Scripts>>,
@@ -69,7 +69,7 @@ pub fn listeners(
         let verdict = judge(&hook, &settings.host, &settings.rules);
         let warning = |what: String| Problem { path: hook.file.clone(), what, level: Level::Warning };
         if !verdict.takes_part() {
-            // Who is off need not be told what it would lack.
+            // Missing requirements of a disabled hook are not reported.
             if verdict.off.is_none() {
                 problems
                     .push(warning(format!("is a hook that is on and cannot work here: {}", lack(&verdict.missing))));
@@ -108,7 +108,7 @@ pub fn listeners(
     (listeners, problems)
 }
 
-/// What something lacks, in a few words.
+/// Describes missing requirements.
 pub fn lack(missing: &Missing) -> String {
     let Missing { os, requires: Requires { bins, any_bins, env, config }, fault } = missing;
     if !os.is_empty() {
@@ -122,7 +122,7 @@ pub fn lack(missing: &Missing) -> String {
     format!("it needs {}", needs.join(", "))
 }
 
-/// How long a program may take.
+/// Deadline of a program.
 fn deadline(hook: &Hook) -> Duration {
     hook.deadline.unwrap_or(DEADLINE)
 }

@@ -1,4 +1,4 @@
-//! Handlers in JavaScript and TypeScript, which somebody else runs.
+//! Handlers in JavaScript and TypeScript, run by the Node process.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,29 +10,29 @@ use tokio::{sync::Mutex, time::Instant};
 use super::SCRIPT_DEADLINE;
 use crate::hook::SHARE;
 
-/// A handler that is to be loaded.
+/// A handler to be loaded.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Script {
-    /// The hook's name.
+    /// Name of the hook.
     pub name: String,
-    /// The module.
+    /// Path of the module.
     pub path: PathBuf,
-    /// The name under which it exports the function.
+    /// Name of the exported function.
     pub export: String,
-    /// What it listens to.
+    /// Events it subscribes to.
     pub events: Vec<String>,
-    /// Variables for it; they may be secrets.
+    /// Environment variables for it; may be secrets.
     pub env: BTreeMap<String, String>,
 }
 
-/// Shows no values of variables: they may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl std::fmt::Debug for Script {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Script").field("name", &self.name).field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-/// A handler that was loaded, in one start of the process that runs it. The next process knows nothing of it.
+/// A handler loaded in one instance of the Node process. It is not valid in the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedScript {
     pub(crate) start: u64,
@@ -40,19 +40,18 @@ pub struct LoadedScript {
     pub(crate) reference: Value,
 }
 
-/// Somebody who runs scripts: a Node process.
+/// A runner of scripts: the Node process.
 #[async_trait]
 pub trait Scripts: Send + Sync {
-    /// Loads handlers. For each, in order: what it is called from then on, or what is wrong with it.
+    /// Loads handlers; for each, in order, returns a handle or an error.
     async fn load(&self, scripts: &[Script], within: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError>;
 
-    /// Has one hear a signal. `None` if the process that has loaded it is gone: the signal was not sent, and the handler must
-    /// be loaded again.
+    /// Passes an event to a handler. `None` if the process that loaded it is gone: the event was not sent, and the
+    /// handler has to be loaded again.
     async fn emit(&self, script: &LoadedScript, signal: &Signal, within: Duration) -> Result<Option<Heard>, HookError>;
 }
 
-/// A hook whose handler is a script. It is loaded when there is something to hear for the first time, and again in every
-/// process that takes the place of the one before.
+/// A hook whose handler is a script. It is loaded at the first event, and again after every restart of the process.
 pub(super) struct ScriptListener {
     script: Script,
     scripts: Arc<dyn Scripts>,
@@ -114,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Loads everything but `broken.js`, notes what it is asked, and is another process after every `stop`.
+    /// Loads everything but `broken.js`, records its calls, and acts as a new process after every `stop`.
     #[derive(Default)]
     struct Played(Lock<(u64, Vec<String>)>);
 
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(listener.hear(&signal("new")).await.unwrap().messages, ["aye"]);
         listener.hear(&signal("reset")).await.unwrap();
         listener.hear(&signal("stop")).await.unwrap_err();
-        // The first signal in the new process is heard, too: acceptance D9.
+        // The first event in the new process is handled, too: acceptance D9.
         assert_eq!(listener.hear(&signal("new")).await.unwrap().messages, ["aye"]);
         let seen = played.0.lock().unwrap().1.join(", ");
         assert_eq!(seen, "load tide, emit new, emit reset, emit stop, load tide, emit new");

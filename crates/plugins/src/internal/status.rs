@@ -1,4 +1,4 @@
-//! The state of every hook in the shape of `hooks list --json` and `hooks info --json`.
+//! Status of hooks in the format of `hooks list --json` and `hooks info --json`.
 
 use homard_skills::{Missing, Requires};
 use serde_json::{Map, Value, json};
@@ -8,9 +8,9 @@ use super::{
     judge::{Off, Verdict},
 };
 
-/// What programs are told about a hook: OpenClaw's older words and its newer ones.
+/// Builds the report of a hook, with both OpenClaw's older and newer field names.
 ///
-/// Values of the config are not told, only whether they are there.
+/// Config values are not included, only whether they are set.
 pub fn report(hook: &Hook, verdict: &Verdict) -> Value {
     let Verdict { off, missing: Missing { os, requires, fault } } = verdict;
     let reason = off.map(Off::word).or_else(|| (!verdict.has_all()).then_some("missing requirements"));
@@ -62,7 +62,7 @@ fn needs(requires: &Requires, os: &[String]) -> Value {
     json!({"bins": bins, "anyBins": any_bins, "env": env, "config": config, "os": os})
 }
 
-/// A way to install what a hook needs.
+/// Formats an installation instruction.
 fn way((at, said): (usize, &Value)) -> Option<Value> {
     let kind = said["kind"].as_str().filter(|kind| matches!(*kind, "bundled" | "npm" | "git"))?;
     let what = ["package", "repository"].iter().find_map(|key| said[*key].as_str());

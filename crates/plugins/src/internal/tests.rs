@@ -1,4 +1,4 @@
-//! From what is in the folders to those who listen.
+//! Tests of internal hooks from directories to listeners.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -9,10 +9,10 @@ use serde_json::json;
 use super::*;
 use crate::settings::Guard;
 
-/// As the recorded probe says it.
+/// As in the recorded probe.
 const PROBE: &str = "---\nname: probe-hook\ndescription: \"Logs internal hook events\"\nmetadata: { \"openclaw\": { \"emoji\": \"🧪\", \"events\": [\"command\", \"session\", \"agent\", \"gateway\", \"message\"], \"always\": true } }\n---\n\n# Probe hook\n";
 
-/// Answers with the module's name.
+/// A script runner that returns the module's name.
 struct Node;
 
 #[async_trait]
@@ -36,7 +36,7 @@ fn write(file: &Path, text: &str) {
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A probe in the state directory, another in the workspace, and one that lacks something.
+/// A probe in the state directory, another in the workspace, and one with a missing requirement.
 fn house(top: &Path) -> Settings {
     write(&top.join("state/hooks/probe/HOOK.md"), PROBE);
     write(&top.join("state/hooks/probe/handler.js"), "");

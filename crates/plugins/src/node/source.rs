@@ -1,10 +1,10 @@
-//! The source of the Node host, which the binary carries.
+//! Source of the Node host, embedded in the binary.
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => { &[$(($name, include_str!(concat!("../../node/", $name)))),*] };
 }
 
-/// Its files, by their names. A test says if one is missing here.
+/// The files by name. A test checks that none is missing.
 pub(super) const FILES: &[(&str, &str)] = files![
     "api.mjs",
     "book.mjs",

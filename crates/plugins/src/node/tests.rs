@@ -1,4 +1,4 @@
-//! Which Node is used, and what it is supplied with.
+//! Tests of finding Node and writing the host's source.
 
 use std::collections::BTreeSet;
 

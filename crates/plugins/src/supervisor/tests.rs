@@ -1,4 +1,5 @@
-//! Processes that hang, end, flood, lie, eat memory or do not want to go, and what becomes of those who ask them.
+//! Processes that hang, exit, flood, send invalid data, use too much memory or ignore signals, and the effect on
+//! callers.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
@@ -7,14 +8,14 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use super::*;
 use crate::{door::Uncaught, host::Deaf, process::environment, rpc};
 
-/// A plugin in shell: what it does when it is asked `go`, and before it is asked anything.
+/// A plugin in shell: what it does on `go`, and before the first request.
 struct Shell {
     before: &'static str,
     go: &'static str,
     dir: std::path::PathBuf,
 }
 
-/// Answers everything but `go` with an empty object.
+/// Responds to everything but `go` with an empty object.
 const LOOP: &str = r#"
 while IFS= read -r line; do
   id=${line#*\"id\":}; id=${id%%,*}
@@ -115,7 +116,7 @@ fn is_down(life: &Life) -> bool {
     matches!(life, Life::Down { .. })
 }
 
-/// Up, and not the one of before.
+/// Up, with another process id.
 fn is_other(before: Pid) -> impl FnMut(&Life) -> bool {
     let before = before.as_raw_nonzero().get().cast_unsigned();
     move |life| matches!(life, Life::Up(up) if up.link.pid() != Some(before))
@@ -193,7 +194,7 @@ async fn a_flood_ends_the_process_and_not_the_house() {
     let why = "it sent more than 20000 messages that nobody asked for";
     assert_eq!(floods.go(LONG).await, Err(Error::Gone(why.to_owned())));
     floods.close().await;
-    // Part of a line is no answer. One that is too long is tested below.
+    // Part of a line is not a response. Oversized lines are tested below.
     let floods = house("", "head -c 4000000 /dev/zero; while :; do sleep 1; done");
     assert_eq!(floods.go(SHORT).await, Err(Error::Late(SHORT)));
     floods.is(is_down).await;
@@ -207,7 +208,7 @@ async fn one_that_asks_and_asks_and_does_not_read_is_not_read_either_and_missed_
     assert_eq!(asks.go(SHORT).await, Err(Error::Late(SHORT)));
     asks.is(is_down).await;
     let Life::Down { why, .. } = asks.worker.life().borrow().clone() else { panic!("it is up again") };
-    // Had it been read all the while, it would have been ended for what it sent.
+    // If it had been read continuously, it would have been ended for what it sent.
     assert_eq!(why, "it did not answer a ping within 300 ms");
     asks.close().await;
 }
@@ -267,7 +268,7 @@ async fn one_that_does_not_want_to_go_goes_with_all_that_it_has_started() {
     assert!(!is_running(pid) && !is_alive(child));
 }
 
-/// Whether it runs: an orphan that is killed may wait for a while to be taken note of.
+/// True if it runs: a killed orphan may stay a zombie for a while.
 fn is_alive(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, fields)| !fields.trim_start().starts_with(['Z', 'X']))
@@ -294,7 +295,7 @@ async fn a_question_that_nobody_waits_for_is_taken_back() {
     let go = "IFS= read -r line; printf '%s' \"$line\" > taken.new; mv taken.new taken; printf '{\"id\":99,\"result\":1}\\n'";
     let house = house("", go);
     assert_eq!(house.go(Duration::from_millis(500)).await, Err(Error::Late(Duration::from_millis(500))));
-    // The next answer comes after that.
+    // The next response comes after that.
     house.ask("more", LONG).await.unwrap();
     let taken = fs::read_to_string(house.folder.path().join("taken")).unwrap();
     assert_eq!(taken, r#"{"jsonrpc":"2.0","method":"$/cancel","params":{"id":2}}"#);
@@ -333,9 +334,9 @@ async fn who_asks_while_the_process_is_started_again_waits_for_it() {
     house.ask("warm", LONG).await.unwrap();
     kill_process(house.pid().await, Signal::KILL).unwrap();
     house.is(is_down).await;
-    // Acceptance D9: what is asked now is not lost.
+    // Acceptance D9: a request made now is not lost.
     assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
-    // One that has less time than the wait takes hears it at once, and its plugin is not blamed.
+    // A call with less time than the restart takes fails at once, and its plugin is not blamed.
     kill_process(house.pid().await, Signal::KILL).unwrap();
     house.is(is_down).await;
     for _ in 0..4 {
@@ -354,7 +355,7 @@ async fn a_question_that_a_dead_process_could_not_read_is_asked_of_the_next_one(
     for _ in 0..20 {
         let pid = house.pid().await;
         kill_process(pid, Signal::KILL).unwrap();
-        // It is dead, and the worker may not know it yet.
+        // It is dead, and the supervisor may not know it yet.
         while is_alive(pid) {
             tokio::task::yield_now().await;
         }

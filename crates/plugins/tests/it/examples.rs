@@ -1,4 +1,4 @@
-//! The examples do what the documentation says.
+//! The examples behave as documented.
 
 use std::{fs, process::Stdio, time::Duration};
 
@@ -37,7 +37,7 @@ async fn they_end_when_they_are_told_to() {
         let mut command = Command::new(program);
         command.arg(file).current_dir(examples().join(folder)).env("PYTHONDONTWRITEBYTECODE", "1").kill_on_drop(true);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // It stays open, so that is not why they end.
+        // Stays open, so that they do not exit because of it.
         let mut stdin = child.stdin.take().unwrap();
         let asked = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"shutdown\",\"params\":{\"graceMs\":2000}}\n";
         stdin.write_all(asked.as_bytes()).await.unwrap();

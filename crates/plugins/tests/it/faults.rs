@@ -1,4 +1,4 @@
-//! A plugin that misbehaves ends nothing but itself.
+//! A misbehaving plugin affects only itself.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
@@ -80,7 +80,7 @@ async fn a_guard_that_answers_in_another_shape_forbids_and_others_are_passed_ove
     }
 }
 
-/// What was done to an installed guard, and whether that is enough to have it stand no more.
+/// Damages an installed guard in the given way.
 fn spoil(house: &House, how: &str) {
     let root = house.path("state/extensions/tidy");
     let manifest = root.join("homard.plugin.json");
@@ -116,7 +116,7 @@ async fn a_guard_stands_whatever_becomes_of_its_folder_until_it_is_switched_off(
         let why = "the guard tidy could not answer: the plugin tidy is a guard of before_tool_call and does \
                    not stand there now; see why with: homard plugins doctor; install it again, or do without it: homard \
                    plugins disable tidy";
-        // Not less plain when it is asked for the tenth time.
+        // The error is the same on every call.
         for _ in 0..10 {
             assert_eq!(hooks.ask(call(), &Context::default()).await.refusal(), Some(why), "{how}");
         }

@@ -1,4 +1,4 @@
-//! A house with plugins in temporary folders.
+//! Test support: a gateway setup with plugins in temporary directories.
 
 use std::{
     collections::BTreeMap,
@@ -11,12 +11,12 @@ use std::{
 use homard_plugins::{Deaf, Host, Plugins, Settings, Setup, State, Timing};
 use serde_json::{Value, json};
 
-/// The folders of a house.
+/// Directories of a setup.
 pub(crate) struct House {
     folder: tempfile::TempDir,
-    /// What the config says under `plugins`.
+    /// The config under `plugins`.
     pub(crate) settings: Value,
-    /// Who answers plugins.
+    /// Host that handles requests of plugins.
     pub(crate) host: Arc<dyn Host>,
 }
 
@@ -34,7 +34,7 @@ impl House {
         fs::write(self.path(at), text).unwrap();
     }
 
-    /// Installs the files of a folder as a plugin, and switches it on.
+    /// Installs the files of a directory as a plugin, and enables it.
     pub(crate) fn install(&mut self, from: &Path, id: &str) {
         for entry in fs::read_dir(from).unwrap() {
             let file = entry.unwrap().path();
@@ -44,7 +44,8 @@ impl House {
         self.enable(id);
     }
 
-    /// Installs a plugin in shell that answers everything with `{}`, but hooks as told, and switches it on.
+    /// Installs and enables a plugin in shell that returns `{}` for everything, except hooks, which run the given
+    /// script.
     pub(crate) fn shell(&mut self, id: &str, manifest: &Value, hook: &str) {
         let mut file = json!({"id": id, "configSchema": {}, "run": ["sh", "plugin.sh"]});
         file.as_object_mut().unwrap().extend(manifest.as_object().unwrap().clone());

@@ -1,4 +1,4 @@
-//! What is wrong with plugins is put into the log once, not whenever it is seen.
+//! Problems of plugins are logged once, not each time they are seen.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,12 +7,12 @@ use serde_json::json;
 
 use crate::house::House;
 
-/// Keeps the warnings of a thread.
+/// Records the warnings of a thread.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// What was warned of since this was asked last.
+    /// Returns the warnings since the last call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -53,7 +53,7 @@ async fn two_of_one_name_are_told_of_once_until_more_is_known() {
     let command = json!({"rights": {"commands": ["go"]}});
     house.shell("first", &command, "");
     house.shell("second", &command, "");
-    // Of this one it is not known before it runs that it has nothing.
+    // That this one has no commands is not known before it runs.
     house.shell("third", &json!({"rights": {"tools": ["named"]}}), "");
     let plugins = house.open();
     let told = [r#"two plugins have something of this name; the first is used name="go""#];

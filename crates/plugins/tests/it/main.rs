@@ -1,4 +1,4 @@
-//! Plugins as real processes.
+//! Integration tests of plugins as real processes.
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 

@@ -1,4 +1,4 @@
-//! OpenClaw's own plugins, in the Node process. Where there is no Node that is new enough, it is said so.
+//! OpenClaw's plugins in the Node process. Skipped with a message if there is no suitable Node.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ export default {
 };
 "#;
 
-/// The Node of the machine, or the one that the tests have installed.
+/// Node of the machine, or the one installed for the tests.
 async fn node() -> Result<PathBuf, String> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node22/node_modules/node/bin/node");
     let named = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
@@ -103,7 +103,7 @@ async fn one_that_spins_takes_the_process_down_and_everybody_else_is_back() {
     let turn = |prompt: &str| Event::BeforeAgentStart(Turn { prompt: prompt.to_owned(), messages: Vec::new() });
     let spun = hooks[1].call(turn("spin"), Context::default()).await.unwrap_err();
     assert_eq!(spun.to_string(), "no answer within 1000 ms");
-    // It is missed by a ping, killed and started again; until then its neighbour is not there either.
+    // It fails a ping, is killed and restarted; until then its neighbour is unavailable, too.
     let back = async {
         loop {
             if let Ok(answer) = hooks[0].call(turn("hi"), Context::default()).await {
@@ -174,8 +174,8 @@ async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
     let changed = node.transform(&module, None, json!({"payload": {"x": "y"}}), within).await.unwrap();
     assert_eq!(changed, json!({"text": "y"}));
 
-    // Killed, the process comes back. Those who ask meanwhile wait for it, and nothing is sent to a handler of the process
-    // before: it has to be loaded again, and then hears the signal.
+    // The process is restarted after a kill. Concurrent callers wait for it, and nothing is sent to a handle of the old
+    // process: the handler is loaded again and then receives the event.
     let status = plugins.status();
     let pid = status.iter().find_map(|status| match &status.state {
         State::Up { pid } => *pid,

@@ -1,4 +1,4 @@
-//! What a plugin may register, ask and be asked.
+//! What a plugin may register and request, and how it is called.
 
 use std::{
     path::Path,
@@ -30,7 +30,7 @@ fn all_rights() -> Value {
     })
 }
 
-/// A house that knows one thing.
+/// A host that supports one request.
 struct Knows;
 
 #[async_trait]
@@ -48,7 +48,7 @@ async fn a_plugin_is_asked_all_that_it_registered() {
     let mut house = every(&all_rights());
     house.host = Arc::new(Knows);
     let plugins = house.open();
-    // Its tool is declared by name only, so it has to run once before it is known.
+    // Its tool is declared by name only, so it has to run once before its registrations are known.
     assert!(plugins.extensions().hooks.is_empty());
     let mut news = plugins.watch();
     plugins.learn().await;

@@ -1,4 +1,4 @@
-//! `boot-md`: when the gateway starts, the agent does what `BOOT.md` says.
+//! `boot-md`: runs the instructions in `BOOT.md` when the gateway starts.
 
 use std::{
     fs,
@@ -13,13 +13,13 @@ use tokio::task::spawn_blocking;
 
 use super::{Ask, workspace};
 
-/// The file.
+/// Name of the file.
 const FILE: &str = "BOOT.md";
 
-/// How much of it counts.
+/// Maximum number of bytes read.
 const MOST: u64 = 64 * 1024;
 
-/// See the file.
+/// The `boot-md` hook.
 pub(super) struct BootMd {
     pub(super) events: Vec<String>,
     pub(super) workspace: PathBuf,
@@ -36,7 +36,7 @@ impl Listener for BootMd {
         &self.events
     }
 
-    /// A turn must be accepted in this time; it may take longer.
+    /// Time for the run to be accepted; the run itself may take longer.
     fn deadline(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -60,7 +60,7 @@ impl Listener for BootMd {
     }
 }
 
-/// What it says, if it is there and says anything.
+/// Reads the file; `None` if it is missing or empty.
 fn read(workspace: &Path) -> io::Result<Option<String>> {
     let file = match fs::canonicalize(workspace.join(FILE)) {
         Ok(file) => file,
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// What the agent is told, and what came of it, with this text in the file.
+    /// Returns the prompts sent to the agent and the result, with this text in the file.
     async fn booted(text: Option<&[u8]>) -> (Vec<String>, Result<Heard, String>) {
         let folder = tempfile::tempdir().unwrap();
         if let Some(text) = text {

@@ -1,4 +1,4 @@
-//! `bootstrap-extra-files`: more files of the workspace go into prompts, such as the `AGENTS.md` of a project in it.
+//! `bootstrap-extra-files`: adds further workspace files to prompts, such as the `AGENTS.md` of a project.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +15,10 @@ use tokio::task::spawn_blocking;
 
 use super::workspace;
 
-/// The keys of the entry that hold patterns; all of them count.
+/// Keys of the entry that contain patterns; all of them are used.
 const KEYS: [&str; 3] = ["paths", "patterns", "files"];
 
-/// The names that a file may have: others are not meant for prompts.
+/// Allowed file names; other files are not meant for prompts.
 const NAMES: [&str; 9] = [
     "AGENTS.md",
     "SOUL.md",
@@ -31,35 +31,35 @@ const NAMES: [&str; 9] = [
     "memory.md",
 ];
 
-/// Those that somebody reads who works for another agent.
+/// File names that are also used for sub-agents.
 const FOR_SUBAGENTS: [&str; 2] = ["AGENTS.md", "TOOLS.md"];
 
-/// How many patterns count, how many files are added, how many folders are looked into, and how deep.
+/// Maximum number of patterns, of files added, of directories visited, and maximum depth.
 const PATTERNS: usize = 64;
 const FILES: usize = 32;
 const FOLDERS: usize = 2000;
 const DEPTH: usize = 12;
 
-/// How large a file may be. How much of it is told is decided where a prompt is written.
+/// Maximum size of a file. How much of it is used is decided when the prompt is built.
 const FILE_BYTES: u64 = 256 * 1024;
 
-/// See the file.
+/// The `bootstrap-extra-files` hook.
 pub(super) struct ExtraFiles {
     events: Vec<String>,
     workspace: PathBuf,
     patterns: Vec<Pattern>,
 }
 
-/// Which files are meant.
+/// A file pattern.
 #[derive(Debug, Clone)]
 struct Pattern {
-    /// The folder in the workspace below which they all are.
+    /// Directory in the workspace that contains all matches.
     base: PathBuf,
     matcher: GlobMatcher,
 }
 
 impl Pattern {
-    /// Reads a pattern, or says what is wrong with it.
+    /// Parses a pattern, or returns what is wrong with it.
     fn new(text: &str) -> Result<Self, String> {
         let text = text.trim().trim_start_matches("./");
         let is_below =
@@ -113,10 +113,10 @@ impl Listener for ExtraFiles {
     }
 }
 
-/// The files that patterns mean and that are not known. Blocks.
+/// Finds the matching files that are not known yet. Blocks.
 fn find(workspace: &Path, patterns: &[Pattern], known: &BTreeSet<PathBuf>) -> Vec<BootstrapFile> {
     let Ok(root) = fs::canonicalize(workspace) else { return Vec::new() };
-    // Two ways to one file are one file.
+    // Canonical paths, so that two paths to one file count once.
     let mut seen: BTreeSet<PathBuf> = known.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
     let mut found = Vec::new();
     let mut left = FOLDERS;
@@ -131,7 +131,7 @@ fn find(workspace: &Path, patterns: &[Pattern], known: &BTreeSet<PathBuf>) -> Ve
     found
 }
 
-/// The paths that a pattern means, in order.
+/// Returns the paths that match a pattern, in order.
 fn below(root: &Path, pattern: &Pattern, left: &mut usize) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     let mut waiting = vec![(root.join(&pattern.base), 0)];
@@ -192,7 +192,7 @@ mod tests {
             Self { _temp: temp, workspace }
         }
 
-        /// The files of a prompt afterwards, by their paths in the workspace; none if nothing changes.
+        /// Returns the bootstrap files after the hook, as workspace paths; `None` if nothing changes.
         async fn files(&self, config: &Value, session: &str) -> Option<Vec<String>> {
             let config = config.as_object().unwrap();
             let listener = ExtraFiles::new(Vec::new(), self.workspace.clone(), config);

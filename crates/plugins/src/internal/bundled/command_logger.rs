@@ -1,4 +1,4 @@
-//! `command-logger`: every command is a line of `logs/commands.log` in the state directory.
+//! `command-logger`: appends every command to `logs/commands.log` in the state directory.
 
 use std::{
     fs::{self, OpenOptions},
@@ -14,13 +14,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-/// How large the file may become; then it is put aside, in the place of the one before.
+/// Size at which the file is rotated; one old file is kept.
 const LARGEST: u64 = 5 * 1024 * 1024;
 
-/// How many characters of a value are written.
+/// Maximum length of a logged value in characters.
 const CHARS: usize = 512;
 
-/// See the file.
+/// The `command-logger` hook.
 pub(super) struct CommandLogger {
     events: Vec<String>,
     log: Arc<Log>,
@@ -29,7 +29,7 @@ pub(super) struct CommandLogger {
 struct Log {
     path: PathBuf,
     largest: u64,
-    /// Who writes: two would put the file aside twice.
+    /// Serialises writers, so that the file is not rotated twice.
     turn: Mutex<()>,
 }
 

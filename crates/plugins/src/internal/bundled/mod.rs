@@ -1,4 +1,4 @@
-//! The hooks that are part of the program.
+//! Bundled internal hooks.
 
 mod boot_md;
 mod bootstrap_extra_files;
@@ -27,22 +27,22 @@ use bootstrap_extra_files::ExtraFiles;
 use command_logger::CommandLogger;
 use session_memory::SessionMemory;
 
-/// Somebody who is given a text and answers, or says what is wrong.
+/// An asynchronous function from a text to an answer or an error.
 pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// Lets a hook write a file of a workspace: calls the function, which returns the path and the text, and remembers that the
-/// file was not made by a command.
+/// Lets a hook write a workspace file: calls the function, which returns path and text, and records that the file was
+/// not written by a command.
 pub type WriteFile = Arc<dyn Fn(&Path, &mut dyn FnMut() -> Option<(PathBuf, String)>) + Send + Sync>;
 
-/// What the house does for its own hooks. What is missing is not done.
+/// Services that the gateway provides to bundled hooks. Missing ones are not used.
 #[derive(Clone, Default)]
 pub struct House {
-    /// Asks a model for a word or two that say what a text is about.
+    /// Asks a model for a short topic of a text.
     pub slug: Option<Ask>,
-    /// Has the default agent take a turn. It should come back when the turn is accepted, not when it is over; what the
-    /// agent says there is for nobody.
+    /// Starts a run of the default agent. Should return when the run is accepted, not when it ends; the reply is not
+    /// delivered.
     pub run: Option<Ask>,
-    /// Lets a hook write a file while commands run. Without it, hooks write by themselves.
+    /// Lets a hook write a file while commands run. If not set, hooks write directly.
     pub write: Option<WriteFile>,
 }
 
@@ -53,24 +53,24 @@ impl std::fmt::Debug for House {
     }
 }
 
-/// A hook that is part of the program.
+/// A bundled hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bundled {
-    /// Has the agent do what `BOOT.md` says when the gateway starts.
+    /// Runs the instructions in `BOOT.md` when the gateway starts.
     BootMd,
-    /// Puts more files of the workspace into prompts.
+    /// Adds further workspace files to prompts.
     BootstrapExtraFiles,
-    /// Writes down which commands were given.
+    /// Logs commands.
     CommandLogger,
-    /// Keeps the end of a conversation when a new one begins.
+    /// Saves the end of a session when a new one begins.
     SessionMemory,
 }
 
 impl Bundled {
-    /// All of them.
+    /// All bundled hooks.
     pub const ALL: [Self; 4] = [Self::BootMd, Self::BootstrapExtraFiles, Self::CommandLogger, Self::SessionMemory];
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::BootMd => "boot-md",
@@ -80,7 +80,7 @@ impl Bundled {
         }
     }
 
-    /// What it listens to.
+    /// Events it subscribes to.
     fn events(self) -> Vec<String> {
         let events: &[&str] = match self {
             Self::BootMd => &["gateway:startup"],
@@ -91,7 +91,7 @@ impl Bundled {
         events.iter().map(|&event| event.to_owned()).collect()
     }
 
-    /// What its file would say if it had one.
+    /// Returns its description in the form of a `HOOK.md`.
     pub fn hook(self) -> Hook {
         let (description, emoji) = match self {
             Self::BootMd => ("Has the agent do what BOOT.md says when the gateway starts", "🚀"),
@@ -103,7 +103,7 @@ impl Bundled {
             Self::BootMd | Self::BootstrapExtraFiles | Self::SessionMemory => vec!["workspace.dir".to_owned()],
             Self::CommandLogger => Vec::new(),
         };
-        // Nobody can open it, but it says where it is from wherever a path is told.
+        // Not a real path, but identifies the hook wherever a path is shown.
         let dir = PathBuf::from(format!("bundled/{}", self.name()));
         Hook {
             name: self.name().to_owned(),
@@ -125,7 +125,7 @@ impl Bundled {
         }
     }
 
-    /// The one who listens.
+    /// Creates the listener.
     pub(super) fn listener(self, settings: &Settings, entry: &Entry, house: &House) -> Arc<dyn Listener> {
         let (state, workspace, events) = (settings.state.clone(), settings.workspace.clone(), self.events());
         match self {
@@ -137,7 +137,7 @@ impl Bundled {
     }
 }
 
-/// The workspace that a signal is about.
+/// Returns the workspace of an event, or the default one.
 fn workspace(signal: &Signal, usual: &Path) -> PathBuf {
     signal.context.get("workspaceDir").and_then(Value::as_str).map_or_else(|| usual.to_owned(), PathBuf::from)
 }

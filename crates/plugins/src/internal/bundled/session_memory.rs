@@ -1,4 +1,5 @@
-//! `session-memory`: when a new conversation begins, the end of the old one is kept in the workspace's `memory` folder.
+//! `session-memory`: when a new session begins, saves the end of the old one in the `memory` directory of the
+//! workspace.
 
 use std::{
     fs,
@@ -19,25 +20,25 @@ use super::{
     workspace,
 };
 
-/// How many things that were said are kept, if nobody says so, and at most.
+/// Default and maximum number of messages saved.
 const MESSAGES: (usize, usize) = (15, 200);
 
-/// How many characters of each.
+/// Maximum length of each message in characters.
 const CHARS: usize = 4000;
 
-/// How many characters a model sees to find a name.
+/// Number of characters shown to the model that chooses a file name.
 const SHOWN: usize = 2000;
 
-/// How long it may take for that.
+/// Timeout for choosing a name.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How many characters a name has.
+/// Maximum length of a name in characters.
 const SLUG: usize = 30;
 
-/// How many files of one name there may be.
+/// Maximum number of files with the same name.
 const NAMESAKES: usize = 100;
 
-/// See the file.
+/// The `session-memory` hook.
 pub(super) struct SessionMemory {
     events: Vec<String>,
     state: PathBuf,
@@ -67,7 +68,7 @@ impl SessionMemory {
         }
     }
 
-    /// What a model calls it, if one is asked and answers.
+    /// Returns the name chosen by a model, if one is available.
     async fn name(&self, said: &[Said]) -> Option<String> {
         let text: String = lines(said).chars().take(SHOWN).collect();
         let ask = self.slug.as_ref()?;
@@ -146,7 +147,7 @@ fn failed(path: &Path, error: &io::Error) -> HookError {
     HookError::Failed(format!("{}: {error}", path.display()))
 }
 
-/// The conversation that is over: its id, and where its transcript is.
+/// Returns id and transcript path of the session that has ended.
 fn old_transcript(signal: &Signal, state: &Path) -> Option<(String, PathBuf)> {
     let entries = ["previousSessionEntry", "sessionEntry"].iter().filter_map(|key| signal.context.get(*key));
     let mut entries = entries.filter_map(|entry| Some((entry, entry["sessionId"].as_str()?)));
@@ -156,7 +157,7 @@ fn old_transcript(signal: &Signal, state: &Path) -> Option<(String, PathBuf)> {
     if let Some(file) = signal.context.get("sessionFile").and_then(Value::as_str) {
         return Some((id.to_owned(), PathBuf::from(file)));
     }
-    // Its name counts only: a state directory may have been moved.
+    // Only the file name is used, because the state directory may have been moved.
     let name = entry["sessionFile"].as_str().and_then(|file| Path::new(file).file_name()?.to_str());
     let name = name.map_or_else(|| format!("{id}.jsonl"), ToOwned::to_owned);
     let is_plain = |part: &str| !part.is_empty() && !part.contains(['/', '\0']) && part != "." && part != "..";
@@ -191,7 +192,7 @@ fn lines(said: &[Said]) -> String {
     said.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A name for a file, of what a model answered.
+/// Converts a model's answer to a file name.
 fn slug(answer: &str) -> Option<String> {
     let words = answer.to_lowercase();
     let words = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -200,7 +201,7 @@ fn slug(answer: &str) -> Option<String> {
     (!slug.is_empty()).then(|| slug.to_owned())
 }
 
-/// Writes a file whole or not at all, under the first name that is free. Blocks.
+/// Writes a file atomically under the first free name. Blocks.
 fn keep(workspace: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     let folder = workspace.join("memory");
     fs::create_dir_all(&folder)?;

@@ -1,4 +1,4 @@
-//! The end of a conversation, as its transcript has it.
+//! Reads the last messages of a transcript.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,10 @@ use std::{
 
 use serde_json::Value;
 
-/// How much of the end of a transcript is read.
+/// Number of bytes read from the end of a transcript.
 const READ: u64 = 4 * 1024 * 1024;
 
-/// What somebody said.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     /// `user` or `assistant`.
@@ -26,21 +26,21 @@ struct Line {
 }
 
 enum Parent {
-    /// The line before.
+    /// The preceding line.
     Before,
-    /// The line with this id.
+    /// The entry with this id.
     Line(String),
     Nobody,
 }
 
-/// The last things that were said in a transcript, without commands; oldest first. Blocks.
+/// Returns the last messages of a transcript, without commands, oldest first. Blocks.
 pub(super) fn tail(path: &Path, most: usize) -> io::Result<Vec<Said>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(READ)))?;
     let mut bytes = Vec::new();
     file.take(READ).read_to_end(&mut bytes)?;
-    // Where it was cut, the first line is not JSON, and left out like every other that is not.
+    // The first line may be cut and is then skipped, like every line that is not JSON.
     Ok(end_of(&String::from_utf8_lossy(&bytes), most))
 }
 
@@ -59,7 +59,7 @@ fn end_of(text: &str, most: usize) -> Vec<Said> {
         let said = (value["type"] == "message").then(|| said(&value["message"])).flatten();
         lines.push(Line { parent, said });
     }
-    // What was taken back is in the file, too, but no line leads to it from the last one.
+    // Rewound entries are in the file, too, but are not reachable from the last one.
     let mut end = Vec::new();
     let mut at = lines.len().checked_sub(1);
     while let Some(line) = at.and_then(|at| lines.get(at)).filter(|_| end.len() < most) {
@@ -69,14 +69,14 @@ fn end_of(text: &str, most: usize) -> Vec<Said> {
             Parent::Line(id) => by_id.get(id).copied(),
             Parent::Nobody => None,
         };
-        // Always further up, so that a broken file comes to an end.
+        // Only ever towards the start, so that a corrupt file terminates.
         at = before.filter(|before| Some(*before) < at);
     }
     end.reverse();
     end
 }
 
-/// What a message says, if a person should read it.
+/// Returns the text of a message, if it is meant for people.
 fn said(message: &Value) -> Option<Said> {
     let role = message["role"].as_str().filter(|role| matches!(*role, "user" | "assistant"))?;
     let blocks = message["content"].as_array().into_iter().flatten();

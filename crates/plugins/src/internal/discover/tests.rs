@@ -1,4 +1,4 @@
-//! Which hooks are found, and which of two with one name is meant.
+//! Tests of hook discovery and precedence.
 
 use std::os::unix::fs::symlink;
 
@@ -42,7 +42,7 @@ impl Places {
         })
     }
 
-    /// What is found besides the bundled ones, and the problems, with paths from the top.
+    /// Returns the hooks without the bundled ones, and the problems with relative paths.
     fn told(&self) -> (Vec<(String, Source)>, Vec<String>) {
         let Found { hooks, problems } = self.found();
         let hooks = hooks.into_iter().filter(|hook| hook.source != Source::Bundled);

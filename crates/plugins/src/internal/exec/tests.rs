@@ -1,4 +1,4 @@
-//! Programs as handlers: what they are told, what they may answer, and that they cannot hurt.
+//! Tests of programs as handlers: input, output, and containment.
 
 use std::{fs, sync::Arc};
 
@@ -28,7 +28,8 @@ impl Folder {
         let path = self.path().join("handler.sh");
         let source = self.path().join("source.txt");
         fs::write(&source, format!("#!/bin/sh\n{script}\n")).unwrap();
-        // Not written by us: a program that another test starts meanwhile would hold the file open, and it would be busy.
+        // Written by another process: if this one had the file open, a program started concurrently by another test
+        // could inherit the descriptor, and executing the file would fail as busy.
         let made = std::process::Command::new("install").args(["-m", "755"]).args([&source, &path]).status().unwrap();
         assert!(made.success());
         let hook = Hook {
@@ -58,7 +59,7 @@ async fn told(program: &Program) -> Result<Heard, String> {
     program.hear(&signal(&json!({}))).await.map_err(|error| error.to_string())
 }
 
-/// The processes that carry a variable of this value.
+/// Number of processes with this environment variable.
 fn carrying(variable: &str) -> usize {
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("environ")).ok());
     all.filter(|environment| environment.split(|&byte| byte == 0).any(|one| one == variable.as_bytes())).count()

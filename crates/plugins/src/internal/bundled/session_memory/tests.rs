@@ -1,4 +1,4 @@
-//! What is kept of a conversation, and under which name.
+//! Tests of `session-memory`: what is saved, and under which name.
 
 use std::{os::unix::fs::symlink, sync::Arc};
 

@@ -224,7 +224,7 @@ async fn converse(server: &Arc<Server>, inbox: &mut Inbox, outbox: &Arc<Outbox>,
         farewell = serve(server, inbox, &client).instrument(span) => farewell,
     };
     if let Some(revoked) = revoked {
-        // Marks the token as unused, so that it is removed from the list.
+        // Marks the connection as ended, so that the registry drops its entry.
         revoked.cancel();
     }
     farewell

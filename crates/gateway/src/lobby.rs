@@ -109,8 +109,8 @@ impl Guest {
     }
 
     /// Reads and discards what the peer still sends until it closes its side, for a bounded number of bytes. If unread
-    /// bytes are in the receive buffer when a socket is closed, TCP resets the connection, and the peer loses what it has
-    /// not read yet. The caller bounds the time.
+    /// bytes are in the receive buffer when a socket is closed, TCP resets the connection, and the peer loses what it
+    /// has not read yet. The caller bounds the time.
     pub(crate) async fn discard(&self) {
         let Some(socket) = self.socket.upgrade() else { return };
         let mut scratch = vec![0; 16_384];

@@ -43,7 +43,7 @@ pub(crate) struct Seen {
     pub(crate) lines: Vec<String>,
     /// True if there were more lines than the reader's limits allow.
     pub(crate) is_truncated: bool,
-    /// True if lines that the reader has not seen were dropped.
+    /// True if the cursor is not valid any more: unread lines were dropped, or it is from an earlier process.
     pub(crate) is_reset: bool,
 }
 
@@ -130,7 +130,7 @@ fn size(line: &str) -> u64 {
     line.len() as u64 + 1
 }
 
-/// Converts a line to the format that clients expect: message, time, and level and target in `_meta`.
+/// Converts a line to the format that clients expect: message, time, level and target, the last three also in `_meta`.
 fn told(line: &str) -> String {
     let Ok(Value::Object(mut event)) = serde_json::from_str::<Value>(line) else { return cut(line.trim_end()) };
     let mut fields = match event.remove("fields") {

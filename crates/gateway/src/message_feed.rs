@@ -1,9 +1,10 @@
 //! `session.message`: each message that is stored in a session, for the clients that subscribed to it.
 //!
-//! A run's events say that something was stored, but not where it stands in the transcript, and the result of a tool is
-//! known before its line is written if an earlier call is still open. So an event only marks its transcript as changed. One
-//! task reads the changed transcripts and publishes every line behind the last one that it published. Nothing is queued
-//! per message: memory is bounded by the number of transcripts, and no message can be dropped because many wait.
+//! A run's events report that something was stored, but not its position in the transcript, and a tool result is known
+//! before its entry is written if an earlier call is still open. Therefore an event only marks its transcript as
+//! changed. One task reads the changed transcripts and publishes every entry after the last published one. Nothing is
+//! queued per message: memory is bounded by the number of transcripts, and no message can be dropped because the queue
+//! is full.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

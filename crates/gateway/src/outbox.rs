@@ -127,7 +127,7 @@ struct Inner {
 enum Room {
     /// It is enqueued regardless.
     Always,
-    /// It is skipped, also if it would exceed the limit by itself.
+    /// It is skipped if it does not fit within the limit.
     OrSkip,
     /// The connection is closed.
     OrGiveUp,

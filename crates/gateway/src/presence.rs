@@ -139,7 +139,7 @@ pub(crate) fn gateway(now_ms: u64) -> Value {
     })
 }
 
-/// Builds the row of a connection. The address is included if it is remote.
+/// Builds the row of a connection. The address is included unless it is a loopback address.
 fn row(params: &ConnectParams, address: IpAddr) -> Map<String, Value> {
     let client = &params.client;
     let extra = |name: &str| client.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());

@@ -67,7 +67,8 @@ pub(super) enum Leaving {
 }
 
 impl Talk {
-    /// Submits a message. Cancel safe: the caller may disconnect before it is accepted.
+    /// Submits a message. The leash is created first, so that it also applies if the caller disconnects before the
+    /// message is accepted.
     pub(super) async fn begin(server: &Arc<Server>, inbound: Inbound, leaving: Leaving) -> Result<Self, Refusal> {
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         let mut leash = Leash((leaving == Leaving::Stops).then(|| (server.clone(), key, run.clone())));

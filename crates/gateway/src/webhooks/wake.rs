@@ -15,7 +15,8 @@ const TOLD: &str = "webhookEvents";
 /// Number of processed requests that are remembered.
 const REMEMBERED: usize = 200;
 
-/// Sends a text; returns when the session reads it. A request that was processed before is ignored.
+/// Sends a text; returns when the session reads it. A request that was processed before is ignored; another one with
+/// the same key is a conflict.
 pub(super) async fn tell(
     server: &Arc<Server>,
     hooks: &Hooks,

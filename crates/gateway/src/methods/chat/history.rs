@@ -174,7 +174,8 @@ fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value
     shown
 }
 
-/// True if a message is shown. An answer that consists only of the silent-reply token is hidden.
+/// True if a message is shown. An answer of which nothing is delivered, such as the silent-reply token alone, is
+/// hidden.
 fn is_read(message: &Message) -> bool {
     match message {
         Message::Assistant(said) => {

@@ -30,8 +30,8 @@ async fn whoever_does_not_know_the_token_is_told_nothing() {
     ];
     for headers in wrong {
         for line in ["POST /hooks/wake", "POST /hooks/nowhere", "GET /hooks/wake", "POST /hooks"] {
-            // A missing token does not count as a failed attempt. Wrong ones do, so each is sent once, to stay below the
-            // lockout.
+            // A missing token does not count as a failed attempt. Wrong ones do, so each is sent once, to stay below
+            // the lockout.
             if headers.is_empty() || line == "POST /hooks/wake" {
                 assert_eq!(send(world.address, line, headers, "{}").await.text(), (401, "Unauthorized"), "{headers:?}");
             }

@@ -195,7 +195,7 @@ pub(crate) struct Worker {
     timing: Timing,
     life: watch::Sender<Life>,
     wanted: Notify,
-    /// Notified when a call timed out and the process may hang.
+    /// Notified when a call failed, so that the process is pinged at once.
     doubted: Notify,
     strikes: Mutex<HashMap<String, Strikes>>,
     /// Number of successful starts.

@@ -53,7 +53,7 @@ async fn two_of_one_name_are_told_of_once_until_more_is_known() {
     let command = json!({"rights": {"commands": ["go"]}});
     house.shell("first", &command, "");
     house.shell("second", &command, "");
-    // That this one has no commands is not known before it runs.
+    // That this one registers nothing is not known before it runs.
     house.shell("third", &json!({"rights": {"tools": ["named"]}}), "");
     let plugins = house.open();
     let told = [r#"two plugins have something of this name; the first is used name="go""#];

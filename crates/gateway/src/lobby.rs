@@ -39,7 +39,7 @@ pub(crate) const FRAME: usize = 65_536;
 /// Maximum bytes a peer may send before authentication: an HTTP head and one frame.
 const ALLOWANCE: usize = FRAME + 16_384;
 
-/// Total memory for unauthenticated request bodies (webhooks, plugin routes), across all peers.
+/// Total memory for unauthenticated request bodies (channel webhooks, plugin routes), across all peers.
 const LENT: usize = 64 * 1024 * 1024;
 
 /// Time a peer has to authenticate. Slightly longer than the handshake's own deadline, which sends a proper close

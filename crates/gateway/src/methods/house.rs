@@ -113,7 +113,7 @@ pub(crate) async fn web_search(mut call: Call) -> Result<Answer, ErrorShape> {
     .into())
 }
 
-/// `system-event`: queues a text for the main session of the default agent, to be read at its next wake-up.
+/// `system-event`: queues a text for the main session of the default agent, to be read with its next heartbeat.
 pub(crate) async fn system_event(mut call: Call) -> Result<Answer, ErrorShape> {
     let SystemEventParams { text } = call.params()?;
     let schedule = call.server.schedule.as_ref().map_err(ErrorShape::unavailable)?;

@@ -249,7 +249,7 @@ impl Bouncer {
     }
 
     /// Checks the shared secret or, failing that, another unguessable credential (`else_worth`, which returns what it
-    /// grants). All authentication methods pass through here and are counted, so none bypasses the lockout.
+    /// grants). Every failed credential of any kind is counted here, so none bypasses the lockout.
     pub(crate) fn judge<T>(
         &self,
         auth: &Auth,

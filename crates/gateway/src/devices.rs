@@ -160,7 +160,8 @@ impl Devices {
         Self { file: list(state), known: Mutex::new(Known { paired, ..Known::default() }), audit }
     }
 
-    /// Pairs a device that showed the secret on this machine, with the scopes it requested.
+    /// Pairs a device that showed the secret on this machine, or updates one that is paired already, and grants it the
+    /// scopes it requested in addition to those it has.
     pub(crate) fn admit(&self, params: &ConnectParams, scopes: &Scopes, now_ms: u64) {
         let Some(device) = &params.device else { return };
         let mut known = self.known();

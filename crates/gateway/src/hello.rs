@@ -54,8 +54,8 @@ pub(crate) fn here(server: &Server, session: &Session) -> (Vec<Value>, StateVers
     if session.scopes.allow(Scope::Read) { (rows, state) } else { (vec![presence::gateway(now)], state) }
 }
 
-/// Builds the response to a successful `connect`. Protocol 3 gets everything except `auth`: an old client would store
-/// the token and send it to other gateways.
+/// Builds the response to a successful `connect`. Protocol 3 gets no `auth`, since an old client would store the token
+/// and send it to other gateways, and none of the members that only protocol 4 has.
 pub(crate) fn ok(
     server: &Server,
     (session, token): (&Session, Option<&str>),

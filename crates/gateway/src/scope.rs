@@ -67,8 +67,8 @@ impl Scopes {
         &self.0
     }
 
-    /// True if these scopes cover a requirement: admin covers all, write covers read, and nothing else covers
-    /// approvals.
+    /// True if these scopes cover a requirement: admin covers all, write covers read, every other scope covers itself
+    /// only.
     pub(crate) fn allow(&self, need: Scope) -> bool {
         let enough: &[&str] = match need {
             Scope::Read => &["operator.read", "operator.write", "operator.admin"],

@@ -30,7 +30,7 @@ pub fn sign(secret: &Secret, seconds: u64, body: &[u8]) -> String {
     format!("v1={hex}")
 }
 
-/// Verifies the signature of a body, within the tolerance around `now_ms`. Constant time.
+/// Verifies the signature of a body, within the tolerance around `now_ms`. The comparison takes constant time.
 pub fn verify(
     secret: &Secret,
     timestamp: Option<&str>,

@@ -52,7 +52,8 @@ impl AbsentGuard {
         &self.plugin
     }
 
-    /// True if its plugin has registered the guard itself. `is_known` is true if the plugin's registrations are known.
+    /// True if it is not needed: its plugin has registered the guard itself, or it applies only until the plugin's
+    /// registrations are known and they are (`is_known`).
     pub(crate) fn is_needless(&self, is_known: bool, all: &Extensions) -> bool {
         let stands = match self.place {
             GuardPlace::Point(point) => all.hooks.iter().any(|hook| {

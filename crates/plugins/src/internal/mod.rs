@@ -54,7 +54,8 @@ pub struct Settings {
     pub workspace: PathBuf,
 }
 
-/// Returns the active listeners ordered by name, and the problems found. Blocks.
+/// Returns the active listeners ordered by name, followed by replacements for missing guards, and the problems found.
+/// Blocks.
 ///
 /// Nothing is started yet: programs are started for every event, and Node for the first one.
 pub fn listeners(

@@ -303,7 +303,7 @@ async fn recognise(server: &Server, session: &Session, facts: Facts<'_>) -> Resu
     if !session.has_secret {
         return Ok(None);
     }
-    if !facts.is_direct && !server.devices.knows(&device.id, &device.public_key) {
+    if !facts.is_direct && !server.devices.allows(&device.id, &device.public_key, &session.scopes) {
         let name = server.hub.ambient().nonce();
         let Some(request) = server.devices.request(&session.params, name, facts.now_ms) else { return Ok(None) };
         let audience = Audience { needs: Some(Scope::Pairing), since: Generation::Three };

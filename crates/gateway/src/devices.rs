@@ -226,9 +226,12 @@ impl Devices {
         })
     }
 
-    /// Returns true if a device is paired with this key.
-    pub(crate) fn knows(&self, id: &str, public_key: &str) -> bool {
-        self.known().paired.get(id).is_some_and(|device| device.public_key == public_key)
+    /// Whether a device is paired with this key and approved for all of these scopes.
+    pub(crate) fn allows(&self, id: &str, public_key: &str, scopes: &Scopes) -> bool {
+        let known = self.known();
+        let Some(device) = known.paired.get(id).filter(|device| device.public_key == public_key) else { return false };
+        let approved = Scopes::of(device.scopes.clone());
+        scopes.names().iter().all(|scope| approved.hold(scope))
     }
 
     /// Registers a pairing request of a remote device. A repeated request returns the first one.
@@ -236,10 +239,13 @@ impl Devices {
         let device = params.device.as_ref()?;
         let mut known = self.known();
         known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
-        if let Some(found) = known.waiting.iter().find(|request| request.device_id == device.id) {
+        let scopes = params.scopes.clone().unwrap_or_default();
+        let is_same = |request: &&Request| request.device_id == device.id && request.device.scopes == scopes;
+        if let Some(found) = known.waiting.iter().find(is_same) {
             return Some(found.clone());
         }
-        let scopes = params.scopes.clone().unwrap_or_default();
+        // A device has one request: the scopes that it asked for last.
+        known.waiting.retain(|request| request.device_id != device.id);
         let request = Request {
             id: request,
             device_id: device.id.clone(),
@@ -273,6 +279,11 @@ impl Devices {
         let Request { device_id, mut device, .. } = known.waiting.remove(at);
         device.approved_at_ms = now_ms;
         device.last_seen_at_ms = now_ms;
+        // A paired device that asked for more scopes keeps those it has. Its tokens, which cover these only, are replaced.
+        let paired = known.paired.get(&device_id).filter(|paired| paired.public_key == device.public_key);
+        if let Some(paired) = paired {
+            join(&mut device.scopes, &paired.scopes);
+        }
         let shown = shown(&device_id, &device);
         self.note(What::DevicePaired, &device_id, &device.scopes);
         known.paired.insert(device_id, device);

@@ -72,7 +72,7 @@ fn a_device_and_its_token_are_known_after_a_restart_and_no_token_is_on_disk() {
     drop(devices);
     let devices = open(&place);
     assert_eq!(devices.worth("d1", &token), Some(asked));
-    assert!(devices.knows("d1", "key-d1") && !devices.knows("d1", "key-d2"));
+    assert!(devices.allows("d1", "key-d1", &held(&[])) && !devices.allows("d1", "key-d2", &held(&[])));
     let file = place.0.join("devices").join("paired.json");
     let written = fs::read_to_string(&file).unwrap();
     assert!(!written.contains(&token) && !devices.list(8).to_string().contains(&digest(&token)));
@@ -141,6 +141,22 @@ fn l8_a_device_is_managed_by_who_holds_its_scopes() {
 }
 
 #[test]
+fn l8_a_device_that_asks_for_more_scopes_waits_and_keeps_those_it_has() {
+    let place = Place::new("l8-more");
+    let devices = open(&place);
+    let (read, admin) = (scopes(&["operator.read"]), scopes(&["operator.admin"]));
+    devices.admit(&params("d1", &read), &held(&read), 1);
+    assert!(devices.allows("d1", "key-d1", &held(&read)) && !devices.allows("d1", "key-d1", &held(&admin)));
+    let first = devices.request(&params("d1", &read), "r-1".to_owned(), 2).unwrap();
+    let second = devices.request(&params("d1", &admin), "r-2".to_owned(), 3).unwrap();
+    assert_eq!((first.id.as_str(), second.id.as_str()), ("r-1", "r-2"));
+    assert_eq!(devices.list(3)["pending"].as_array().unwrap().len(), 1);
+    assert_eq!(devices.approve("r-2", &held(&read), 4), Err(Error::Above("operator.admin".to_owned())));
+    devices.approve("r-2", &held(&admin), 5).unwrap();
+    assert!(devices.allows("d1", "key-d1", &held(&[read, admin].concat())));
+}
+
+#[test]
 fn r43_a_request_is_one_of_a_kind_ends_after_five_minutes_and_holds_no_secret() {
     let place = Place::new("r43");
     let devices = open(&place);
@@ -157,14 +173,14 @@ fn r43_a_request_is_one_of_a_kind_ends_after_five_minutes_and_holds_no_secret() 
     assert_eq!(devices.approve("r-3", &admin, 400_001).unwrap()["deviceId"], "d1");
     // A request can be approved once.
     assert_eq!(devices.approve("r-3", &admin, 400_002), Err(Error::NoRequest));
-    assert!(devices.knows("d1", "key-d1"));
+    assert!(devices.allows("d1", "key-d1", &held(&[])));
     // Five unknown request ids drop all requests, even if the sixth id is right.
     devices.request(&params("d2", &asked), "r-4".to_owned(), 400_003).unwrap();
     for guess in 0..TRIES {
         assert_eq!(devices.approve(&format!("guess-{guess}"), &admin, 400_004), Err(Error::NoRequest));
     }
     assert_eq!(devices.approve("r-4", &admin, 400_005), Err(Error::NoRequest));
-    assert!(!devices.knows("d2", "key-d2"));
+    assert!(!devices.allows("d2", "key-d2", &held(&[])));
     let many = 0..2 * WAITING;
     many.for_each(|at| drop(devices.request(&params(&format!("x{at}"), &asked), format!("q-{at}"), 500_000)));
     assert_eq!(devices.list(500_000)["pending"].as_array().unwrap().len(), WAITING);
@@ -182,7 +198,7 @@ proptest! {
         devices.request(&params("new", &asked), "r".to_owned(), 1).unwrap();
         match devices.approve("r", &caller, 2) {
             Ok(_) => prop_assert!(asked.iter().all(|scope| caller.hold(scope))),
-            Err(_) => prop_assert!(!devices.knows("new", "key-new")),
+            Err(_) => prop_assert!(!devices.allows("new", "key-new", &held(&[]))),
         }
         devices.admit(&params("old", &device), &held(&device), 1);
         let before = devices.issue("old", "first", 1).unwrap();

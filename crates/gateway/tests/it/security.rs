@@ -409,6 +409,28 @@ async fn r43_a_device_from_elsewhere_waits_until_it_is_approved() {
     assert_eq!(welcome["payload"]["type"], "hello-ok", "{welcome}");
 }
 
+// L8: the gateway's secret alone does not widen what a device was approved for.
+#[tokio::test]
+async fn l8_a_paired_device_from_elsewhere_waits_for_more_scopes() {
+    let world = World::new(says(&["hi"])).await;
+    let mut owner = world.client(4, json!({"scopes": ["operator.admin"]})).await;
+    let read = |params: &mut Value| params["scopes"] = json!(["operator.read"]);
+    let (_socket, refused) = from_afar(&world, read).await;
+    let id = refused["error"]["details"]["requestId"].clone();
+    assert_eq!(owner.ask("a", "device.pair.approve", json!({"requestId": id})).await["ok"], true);
+    let (_socket, welcome) = from_afar(&world, read).await;
+    assert_eq!(welcome["payload"]["type"], "hello-ok", "{welcome}");
+    let admin = |params: &mut Value| params["scopes"] = json!(["operator.admin"]);
+    let (_socket, refused) = from_afar(&world, admin).await;
+    assert_eq!(refused["error"]["code"], "NOT_PAIRED", "{refused}");
+    let id = refused["error"]["details"]["requestId"].clone();
+    assert_eq!(owner.ask("b", "device.pair.approve", json!({"requestId": id})).await["ok"], true);
+    let (_socket, welcome) = from_afar(&world, admin).await;
+    assert_eq!(welcome["payload"]["type"], "hello-ok", "{welcome}");
+    let (_socket, welcome) = from_afar(&world, read).await;
+    assert_eq!(welcome["payload"]["type"], "hello-ok", "{welcome}");
+}
+
 /// Connects as the test's device on this machine.
 async fn as_device(world: &World, token: Option<&str>, scopes: Value) -> (Socket, Value) {
     let (mut socket, challenge) = world.open().await;

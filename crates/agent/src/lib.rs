@@ -1,11 +1,11 @@
-//! The loop: a message comes in, a model is asked, tools are run, a reply goes out, everything is kept.
+//! The agent loop: accepts messages, asks models, runs tools, delivers replies and stores everything.
 //!
-//! One task per session, the lane, owns everything that touches that session. A run is a straight-line function. What
-//! happens in it goes on its [`tape`]; whoever wants to know reads the tape and cannot change the run. This crate
-//! refuses to know HTTP, WebSockets, channel names, config files, the environment and SQLite.
+//! One task per session, the lane, owns everything that touches that session. A run is a straight-line function. Its
+//! events go on its [`tape`]; readers of the tape cannot change the run. This crate does not depend on HTTP,
+//! WebSockets, channel names, config files, the environment or SQLite.
 //!
-//! Start with [`hub`], the front door; then `lane` (when a run may go), `run` (what a run does) and [`wire`] (how it is
-//! told). [`intake`] turns a request into something that the hub takes.
+//! Start with [`hub`], the entry point; then `lane` (when a run starts), `run` (what a run does) and [`wire`] (how
+//! events are projected for clients). [`intake`] turns a request into an [`hub::Inbound`].
 #![warn(missing_docs)]
 
 pub mod access;

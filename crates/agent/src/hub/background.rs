@@ -1,9 +1,9 @@
-//! Commands that go on after their call was answered: when one ends, its session is woken once and told.
+//! Background commands: wakes a session once when commands that outlived their tool call have ended.
 //!
-//! The commands are in the record of their session ([`crate::context::background`]). A wake is a run of the session that
-//! takes the reports in the commit that begins it. It is submitted only while the session is idle and a report waits, so
-//! commands that end together make one run, and there is none if another run was told first. What is on disk decides,
-//! so a restart repeats a wake that did not begin and no other.
+//! The commands are in their session's record ([`crate::context::background`]). A wake is a run of the session that
+//! consumes the pending reports in the commit that starts it. It is submitted only while the session is idle and a
+//! report is pending, so commands that end together cause one run, and none if another run consumed the reports first.
+//! The stored record decides, so a restart repeats only a wake that did not start.
 
 use std::{
     collections::HashMap,
@@ -27,30 +27,30 @@ use crate::{
     tool::Origin,
 };
 
-/// With which method a session is woken because a command ended.
+/// Method name of the runs that wake a session because a command ended.
 pub(crate) const WAKE: &str = "exec-exit";
 
-/// How long to wait for further commands that end, before the session is woken.
+/// Delay before the wake, so that commands that end close together are reported by one run.
 const COALESCE: Duration = Duration::from_millis(250);
-/// How soon a session that was busy is tried again; it doubles up to [`PATIENCE`].
+/// First retry delay if the session is busy; doubles up to [`PATIENCE`].
 const RETRY: Duration = Duration::from_millis(250);
-/// The longest pause between two tries.
+/// Maximum retry delay.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A command that goes on in the background.
+/// A command that runs in the background.
 #[derive(Debug, Clone)]
 pub struct BackgroundCommand {
-    /// Its name in the session.
+    /// Id of the command, unique in its session.
     pub id: String,
-    /// What the shell runs.
+    /// Shell command line.
     pub command: String,
-    /// Who started it, and from where.
+    /// Principal, route, working directory and authority of the run that started it.
     pub origin: CommandOrigin,
-    /// Ends it.
+    /// Cancels the command.
     pub stop: CancellationToken,
 }
 
-/// The commands that run in this process, by session and name.
+/// Background commands of this process, by session and command id.
 #[derive(Debug, Default)]
 pub(crate) struct Running(Mutex<Stops>);
 
@@ -71,7 +71,7 @@ impl Running {
         }
     }
 
-    /// Ends the commands of a session; returns how many ran.
+    /// Cancels all commands of a session. Returns how many were running.
     pub(crate) fn stop(&self, key: &SessionKey) -> usize {
         let commands = self.lock().remove(key).unwrap_or_default();
         commands.values().for_each(CancellationToken::cancel);
@@ -80,15 +80,15 @@ impl Running {
 }
 
 impl Inbound {
-    /// Whether it only wakes a session because a command ended.
+    /// True if this message was submitted only to wake its session after a command ended.
     pub(crate) fn is_wake(&self) -> bool {
         self.method == WAKE
     }
 }
 
 impl Hub {
-    /// Notes that a command goes on in the background, before its call is answered. Its end is reported only if it
-    /// `wakes` the session.
+    /// Records that a command runs in the background, before its tool call is answered. Its end is reported only if
+    /// `wakes` is true.
     pub async fn command_started(&self, key: &SessionKey, command: BackgroundCommand, wakes: bool) {
         let BackgroundCommand { id, command, origin, stop } = command;
         self.0.running.lock().entry(key.clone()).or_default().insert(id.clone(), stop);
@@ -97,8 +97,8 @@ impl Hub {
         }
     }
 
-    /// Notes that a background command ended by itself, and wakes its session. Nothing is reported if the agent has read
-    /// the end.
+    /// Records that a background command ended on its own, and wakes its session. Nothing is reported if the agent has
+    /// already read the result.
     pub async fn command_ended(&self, key: &SessionKey, id: &str, report: &str) {
         self.0.running.remove(key, id);
         let report = self.agents().of(key.agent()).secrets.mask(report).into_owned();
@@ -107,13 +107,13 @@ impl Hub {
         }
     }
 
-    /// Notes that the end of a background command needs no report: the agent read it, or it was stopped on purpose.
+    /// Drops the pending report of a background command: the agent read its result, or it was stopped on purpose.
     pub async fn command_settled(&self, key: &SessionKey, id: &str) {
         self.0.running.remove(key, id);
         self.note_command(key, Change::Remove(id.to_owned())).await;
     }
 
-    /// Reports what came of something that a run started earlier and did not wait for, and wakes its session.
+    /// Records the result of something that a run started and did not wait for, and wakes its session.
     pub async fn report_later(&self, key: &SessionKey, origin: CommandOrigin, (id, report): (&str, &str)) {
         let report = Some(self.agents().of(key.agent()).secrets.mask(report).into_owned());
         let change = Change::Add { id: id.to_owned(), command: String::new(), origin, report };
@@ -122,11 +122,11 @@ impl Hub {
         }
     }
 
-    /// Whether the record of the session changed.
+    /// Applies a change to the session's commands. Returns true if the session's record changed.
     async fn note_command(&self, key: &SessionKey, change: Change) -> bool {
         match self.change(key, |tell| Chore::Command(change, tell)).await {
             Ok(is_changed) => is_changed,
-            // The next start finds the command in the record, and reports that it was interrupted.
+            // The next start finds the command in the record and reports that it was interrupted.
             Err(ChangeError::Stopping) => false,
             Err(error) => {
                 tracing::warn!(session = %key, %error, "cannot note the state of a background command");
@@ -135,7 +135,7 @@ impl Hub {
         }
     }
 
-    /// Reports the commands that were interrupted when the last process ended, and wakes every session that has reports.
+    /// Marks the commands of the previous process as interrupted, and wakes every session with pending reports.
     pub(super) async fn take_up_commands(&self) -> Result<(), StoreError> {
         for (key, record) in self.0.store.list().await? {
             if background::are_known(&record) {
@@ -154,9 +154,9 @@ impl Hub {
         self.tend(async move { hub.wake(&key).await });
     }
 
-    /// Wakes a session until no report waits, each set of reports once.
+    /// Wakes a session until no report is pending; each set of reports is submitted once.
     async fn wake(&self, key: &SessionKey) {
-        // The result of a sub-agent was reported when its run ended: nobody waits for more.
+        // The result of a sub-agent was reported when its run ended; later reports have no reader.
         if key.is_subagent() {
             return;
         }
@@ -174,7 +174,7 @@ impl Hub {
             let Some((origin, ids)) = due.filter(|(_, ids)| *ids != woken) else { return };
             match self.submit(self.waking(key, origin)).await {
                 Ok(_) => (woken, pause) = (ids, RETRY),
-                // The session takes no messages; its next run is told.
+                // The session does not accept messages; its next run reads the reports.
                 Err(SubmitError::Blocked) if !self.is_at_work(key) => return,
                 Err(
                     SubmitError::Conflict(_)
@@ -190,7 +190,7 @@ impl Hub {
         }
     }
 
-    /// The message that wakes a session: with the rights of the run that started the commands, and to the same chat.
+    /// Builds the wake message, with the authority and the route of the run that started the commands.
     fn waking(&self, key: &SessionKey, origin: CommandOrigin) -> Inbound {
         let text = format!(
             "Commands that you started in the background have ended; the system events above say how. Go on with what \
@@ -203,7 +203,7 @@ impl Hub {
         let provenance = json!({"kind": "internal_system", "sourceSessionKey": key, "sourceTool": "exec"});
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let Origin { principal, route, cwd, authority } = origin.into();
-        // Nobody wrote from there now, so it is not where the session was spoken to last.
+        // No message was received on this route now, so it does not become the session's last route.
         let post = self.post_back(key, &route).map(|post| Post { is_origin: false, ..post });
         let plain = Inbound::plain(run, (&principal, WAKE), key.clone(), message);
         Inbound { class: Class::Heartbeat, route, post, cwd, authority, ..plain }

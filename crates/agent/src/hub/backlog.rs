@@ -1,8 +1,8 @@
-//! Unfinished runs that earlier processes left on disk, until this process takes them up.
+//! Unfinished runs of earlier processes, until this process recovers them.
 //!
-//! A session's unfinished runs come before anything new in it, whichever process opens the session: the gateway takes up all
-//! of them when it starts, a local turn only those of the session that it works in. [`Hub`](super::Hub) asks for them
-//! before it hands a message or a change to a session, so no caller can forget to.
+//! The unfinished runs of a session precede anything new in it, whichever process opens the session: the gateway
+//! recovers all of them when it starts, a local turn only those of its own session. [`Hub`](super::Hub) reads the
+//! backlog before it passes a message or a change to a session, so no caller has to.
 
 use std::{
     collections::BTreeMap,
@@ -13,32 +13,32 @@ use homard_proto::SessionKey;
 use homard_store::{Error as StoreError, RunState, Store, Unfinished};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Unfinished runs that nobody has taken up yet, by session and in the order in which they were accepted.
+/// Unfinished runs not recovered yet, by session, in order of acceptance.
 pub(super) type Sessions = BTreeMap<SessionKey, Vec<Unfinished>>;
 
 /// Unfinished runs of earlier processes.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// True once nothing is left. Most requests need no more than this.
+    /// True once nothing is left; the fast path for most requests.
     is_empty: AtomicBool,
-    /// `None` until the store was asked. Held while runs are taken up, so that a second request for the same session waits
-    /// until they have their place in its queue.
+    /// `None` until the store has been read. Locked during recovery, so that a second request for the same session
+    /// waits until the recovered runs are in the session's queue.
     sessions: Mutex<Option<Sessions>>,
 }
 
-/// The right to take runs out of the backlog.
+/// Exclusive access to the backlog.
 pub(super) struct Opened<'a> {
     backlog: &'a Backlog,
     guard: MutexGuard<'a, Option<Sessions>>,
 }
 
 impl Backlog {
-    /// Whether every unfinished run was taken up.
+    /// True if every unfinished run was recovered.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty.load(Ordering::Acquire)
     }
 
-    /// Opens the backlog; the first time, the store is asked.
+    /// Locks the backlog; the first call reads it from the store.
     pub(super) async fn open(&self, store: &dyn Store) -> Result<Opened<'_>, StoreError> {
         let mut guard = self.sessions.lock().await;
         if guard.is_none() {
@@ -53,26 +53,26 @@ impl Backlog {
 }
 
 impl Opened<'_> {
-    /// How many runs wait to be taken up. Held ones do not.
+    /// Number of runs to recover, without held ones.
     pub(super) fn waiting(&self) -> usize {
         let all = self.guard.iter().flat_map(BTreeMap::values).flatten();
         all.filter(|found| found.row.state != RunState::Held).count()
     }
 
-    /// The runs of one session.
+    /// Returns the runs of one session.
     pub(super) fn of(&self, key: &SessionKey) -> Vec<Unfinished> {
         self.guard.iter().filter_map(|sessions| sessions.get(key)).flatten().cloned().collect()
     }
 
-    /// The runs of all sessions, in the order in which they were accepted.
+    /// Returns the runs of all sessions, in order of acceptance.
     pub(super) fn all(&self) -> Vec<Unfinished> {
         let mut all: Vec<_> = self.guard.iter().flat_map(BTreeMap::values).flatten().cloned().collect();
-        // Stable, so runs of one session that were accepted in the same millisecond keep their order.
+        // Stable sort: runs of one session that were accepted in the same millisecond keep their order.
         all.sort_by_key(|found| found.row.accepted_at);
         all
     }
 
-    /// Notes that the runs of a session were taken up.
+    /// Removes a session whose runs were recovered.
     pub(super) fn done(&mut self, key: &SessionKey) {
         if let Some(sessions) = self.guard.as_mut() {
             sessions.remove(key);
@@ -80,7 +80,7 @@ impl Opened<'_> {
         }
     }
 
-    /// Notes that all runs were taken up.
+    /// Clears the backlog after all runs were recovered.
     pub(super) fn all_done(&mut self) {
         *self.guard = Some(Sessions::new());
         self.backlog.is_empty.store(true, Ordering::Release);

@@ -1,8 +1,9 @@
-//! Runs that runs start: they work by themselves in a session of their own, and what came of it is told to the session
-//! that started them, exactly once.
+//! Sub-agents: child runs that work in a session of their own and report their result to the parent session exactly
+//! once.
 //!
-//! What is owed stands in the child's record from before the child begins until it was told. The report is a message
-//! whose run is named after the child's run, so however often a crash has it sent again, it is taken in once.
+//! The pending report is stored in the child's record before the child starts, and stays there until it is delivered.
+//! The report is a message whose run id is derived from the child's run id, so resending it after a crash has no
+//! effect.
 
 mod report;
 
@@ -29,70 +30,70 @@ use crate::{
     wire::Reported,
 };
 
-/// The member of a child's record that says what is owed.
+/// Field of a child's record with its [`Errand`].
 const ERRAND: &str = "subagentRun";
-/// With which method children and their reports are sent.
+/// Method name of child tasks and of their reports.
 const METHOD: &str = "sessions_spawn";
-/// How soon it is tried again to tell a report that was not taken in; it doubles up to [`PATIENCE`].
+/// First retry delay for a report that was not accepted; doubles up to [`PATIENCE`].
 const RETRY: Duration = Duration::from_secs(1);
-/// The longest pause between two tries.
+/// Maximum retry delay.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// As long as it takes.
+/// Effectively no timeout.
 const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A run to be started by a run.
+/// Parameters of a child run.
 #[derive(Debug, Clone, Default)]
 pub struct Spawn {
-    /// What it is to do.
+    /// Task, as the child's first message.
     pub task: String,
-    /// What people call it.
+    /// Display name.
     pub label: Option<String>,
-    /// What it is told besides its task.
+    /// Addition to the child's system prompt.
     pub extra_prompt: Option<String>,
-    /// How hard its model thinks.
+    /// Thinking level.
     pub thinking: Option<String>,
-    /// How long it may take; `None` for its agent's own limit.
+    /// Time limit; `None` for the agent's own limit.
     pub timeout: Option<Duration>,
-    /// The model that answers, as provider and model; `None` for its agent's own.
+    /// Provider and model; `None` for the agent's own model.
     pub model: Option<(String, String)>,
-    /// What becomes of its session when its report was told.
+    /// What happens to the child's session after its report is delivered.
     pub cleanup: Cleanup,
 }
 
-/// What becomes of a child's session when its report was told.
+/// What happens to a child's session after its report is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cleanup {
-    /// It stays.
+    /// Keeps the session.
     #[default]
     Keep,
-    /// It is deleted; its transcript is put aside.
+    /// Deletes the session and archives its transcript.
     Delete,
 }
 
 /// A child that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
-    /// Its run.
+    /// Id of the child's run.
     pub run: RunId,
-    /// Its session.
+    /// Key of the child's session.
     pub key: SessionKey,
 }
 
-/// What a child's record says of its run.
+/// Child run as stored in the record of its session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Errand {
-    /// The run.
+    /// Id of the child's run.
     pub run: RunId,
-    /// What it is to do, in short.
+    /// Excerpt of the task.
     pub task: String,
-    /// How it ended, once its report was told.
+    /// How the run ended; set once its report is delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Fate>,
-    /// Whose wish it is.
+    /// Principal on whose behalf the parent's run started it.
     principal: String,
-    /// Where the answer of whoever started it goes.
+    /// Route of the parent's reply.
     #[serde(default)]
     route: Route,
     /// Working directory of the child and of the run that reports its result; `None` for the agent's workspace.
@@ -100,7 +101,7 @@ pub struct Errand {
     cwd: Option<PathBuf>,
     #[serde(default)]
     cleanup: Cleanup,
-    /// How much of the principal's authority the run that started it had.
+    /// Authority of the run that started it.
     #[serde(default, skip_serializing_if = "Authority::is_full")]
     authority: Authority,
 }
@@ -109,18 +110,18 @@ pub struct Errand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
-    /// It is done.
+    /// The run completed.
     Done,
-    /// It could not go on.
+    /// The run failed.
     Failed,
-    /// It took too long.
+    /// The run reached its time limit.
     Timeout,
-    /// Somebody stopped it.
+    /// The run was stopped.
     Stopped,
 }
 
 impl Fate {
-    /// What an outcome comes to.
+    /// Maps a run's outcome.
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Done => Self::Done,
@@ -132,7 +133,7 @@ impl Fate {
         }
     }
 
-    /// Its word.
+    /// Returns the serialized name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -144,12 +145,12 @@ impl Fate {
 }
 
 impl Errand {
-    /// What a record says of a child's run; `None` for a session that no run started.
+    /// Reads the child run from a record; `None` for a session that was not started by a run.
     pub fn of(record: &Record) -> Option<Self> {
         serde_json::from_value(record.extra.get(ERRAND)?.clone()).ok()
     }
 
-    /// Whether it is somebody's wish.
+    /// True if the child was started on behalf of this principal.
     pub fn is_of(&self, principal: &str) -> bool {
         self.principal == principal
     }
@@ -162,17 +163,17 @@ impl Errand {
 /// Why a child was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    /// Its session could not be made.
+    /// Its session could not be created.
     #[error(transparent)]
     Session(#[from] ChangeError),
-    /// Its task was not taken in.
+    /// Its task was not accepted.
     #[error(transparent)]
     Task(#[from] SubmitError),
 }
 
 impl Hub {
-    /// Starts a run in a new session of an agent. What comes of it is told to `parent` once, also if the process ends
-    /// meanwhile. The child has the rights of whoever asked for the parent's run, and no others.
+    /// Starts a run in a new session of an agent. Its result is reported to `parent` once, also if the process ends in
+    /// between. The child has the authority of the parent's run and no more.
     pub async fn spawn(
         &self,
         (parent, origin): (&SessionKey, &Origin),
@@ -191,7 +192,8 @@ impl Hub {
             cleanup: spawn.cleanup,
             authority: origin.authority,
         };
-        // First of all, what is owed: a crash from here on finds a child that was told, or one that never began.
+        // The pending report is stored first: a crash from here on finds a child that will be reported, or one that
+        // never started.
         let starter = self.record(parent).await.map_err(ChangeError::Store)?;
         let via = starter.map(|starter| lineage(parent, &starter)).unwrap_or_default();
         self.patch(&key, Patch { expected: None, changes: record((parent, &via), &errand, &spawn) }).await?;
@@ -206,7 +208,7 @@ impl Hub {
         Ok(Child { run, key })
     }
 
-    /// A child's first message. Nobody's commands are in it: its words are a model's.
+    /// Builds a child's first message. It is parsed for no commands, because its text was written by a model.
     fn task(&self, key: &SessionKey, errand: &Errand, spawn: Spawn) -> Inbound {
         let message = User::text(spawn.task, self.0.ambient.now_ms());
         Inbound {
@@ -220,13 +222,13 @@ impl Hub {
         }
     }
 
-    /// A message that comes from within. Its name says all that matters, so it may be sent again.
+    /// Builds a message that the hub sends to itself. The run id is its idempotency key, so it can be sent again.
     fn internal(&self, run: RunId, errand: &Errand, key: &SessionKey, message: User) -> Inbound {
         let plain = Inbound::plain(run, (&errand.principal, METHOD), key.clone(), message);
         Inbound { queue: Some(Inline::Nothing), authority: errand.authority, ..plain }
     }
 
-    /// Takes up what is owed after a restart.
+    /// Resumes pending reports after a restart.
     pub(super) async fn take_up_children(&self) -> Result<(), StoreError> {
         for (key, record) in self.0.store.list().await? {
             let Some(errand) = Errand::of(&record).filter(|errand| errand.ended.is_none()) else { continue };
@@ -234,7 +236,8 @@ impl Hub {
             if self.0.store.run(&errand.run).await?.is_some() {
                 self.watch(parent, key, errand);
             } else {
-                // The process ended before its task was taken in. Not from here: a lane is needed for it.
+                // The process ended before the task was accepted. Deleting the session needs its lane, so it is done in
+                // a task.
                 let hub = self.clone();
                 self.tend(async move { hub.forget_child(&key, &record).await });
             }
@@ -242,7 +245,7 @@ impl Hub {
         Ok(())
     }
 
-    /// What a run came to, with what it said; `None` while it is not over, or if nobody knows it.
+    /// Returns the result of a run with its replies; `None` if it has not ended or is unknown.
     pub async fn result(&self, run: &RunId) -> Result<Option<Reported>, StoreError> {
         match self.0.store.run(run).await? {
             Some(row) => self.report(&row).await,
@@ -255,7 +258,7 @@ impl Hub {
         self.tend(async move { hub.see_home(&parent, &child, errand).await });
     }
 
-    /// Does something in the background that a process that goes down need not finish.
+    /// Spawns a background task that is cancelled when the hub drains.
     pub(super) fn tend(&self, work: impl Future<Output = ()> + Send + 'static) {
         let draining = self.0.draining.clone();
         self.0.spawn("child", async move {
@@ -263,7 +266,7 @@ impl Hub {
         });
     }
 
-    /// Waits for the end of a child and tells it.
+    /// Waits for the end of a child and reports it, with retries.
     async fn see_home(&self, parent: &SessionKey, child: &SessionKey, errand: Errand) {
         let mut pause = RETRY;
         loop {
@@ -290,8 +293,8 @@ impl Hub {
         let ended = Fate::of(report.outcome());
         let told = Errand { ended: Some(ended), ..errand.clone() };
         if ended == Fate::Stopped {
-            // Whoever stops things does not want others to begin: the next run is told, none begins for it. At most
-            // once, because a note has no name that would be known the second time.
+            // After a stop no new run must start: the note is left for the parent's next run. Delivered at most once,
+            // because a note has no idempotency key.
             self.settle(child, record.as_ref(), &told).await?;
             let note = report::stopped(label.as_deref(), child);
             let noted = self.note_event_of(parent, note, errand.authority).await;
@@ -302,7 +305,7 @@ impl Hub {
         self.settle(child, record.as_ref(), &told).await
     }
 
-    /// Sends a report to whoever started the child, if they are still there.
+    /// Submits a report to the parent session, if it still exists.
     async fn announce(
         &self,
         parent: &SessionKey,
@@ -323,9 +326,9 @@ impl Hub {
         let cwd = errand.cwd.clone();
         let inbound = Inbound { route, post, cwd, ..self.internal(run, errand, parent, message) };
         match self.submit(inbound).await {
-            // A held one is on disk.
+            // A held report is already on disk.
             Ok(_) | Err(SubmitError::Held(_)) => Ok(()),
-            // It does not become true by being said again.
+            // A retry would fail in the same way.
             Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked | SubmitError::SessionChanged)) => {
                 tracing::warn!(%parent, %child, %error, "a report was not taken in");
                 Ok(())
@@ -336,7 +339,7 @@ impl Hub {
         }
     }
 
-    /// Notes that nothing is owed any more. A session that somebody deleted meanwhile stays deleted.
+    /// Marks the report as delivered. A session that was deleted in the meantime stays deleted.
     async fn settle(&self, child: &SessionKey, record: Option<&Record>, told: &Errand) -> Result<(), String> {
         let Some(record) = record else { return Ok(()) };
         if told.cleanup == Cleanup::Delete {
@@ -358,7 +361,7 @@ impl Hub {
     }
 }
 
-/// What a child's record holds from the beginning.
+/// Initial record of a child's session.
 fn record((parent, via): (&SessionKey, &[SessionKey]), errand: &Errand, spawn: &Spawn) -> Extra {
     let mut record =
         Extra::from_iter([("spawnedBy".to_owned(), parent.as_str().into()), (ERRAND.to_owned(), errand.kept())]);
@@ -375,7 +378,7 @@ fn record((parent, via): (&SessionKey, &[SessionKey]), errand: &Errand, spawn: &
     record
 }
 
-/// The session that started a session.
+/// Returns the session that started this one.
 pub fn parent_of(key: &SessionKey, record: &Record) -> Option<SessionKey> {
     let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
     record.spawned_by.as_deref().and_then(|parent| SessionKey::parse(parent, &agent).ok())

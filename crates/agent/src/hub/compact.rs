@@ -1,4 +1,4 @@
-//! Making a session's conversation short, and undoing it.
+//! Compaction of a session on request, and its undo.
 
 use homard_proto::{EntryId, SessionKey, message::User};
 use homard_store::branch::{self, Compacted};
@@ -12,21 +12,21 @@ use crate::{
     tape::State,
 };
 
-/// What came of making a conversation short.
+/// Result of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactReport {
-    /// The line that says so in the transcript; `None` if nothing was done.
+    /// Transcript entry of the compaction; `None` if nothing was done.
     pub entry: Option<EntryId>,
-    /// How many tokens it took before, about, and how many it takes now.
+    /// Estimated context tokens before and after.
     pub tokens: Option<(u64, u64)>,
-    /// How it was done, in a word.
+    /// Name of the compaction strategy.
     pub way: Option<&'static str>,
-    /// What is said about it.
+    /// Text for the user.
     pub words: String,
 }
 
 impl Hub {
-    /// Makes a session's conversation short, with attention to `focus`. A run at work is stopped before.
+    /// Compacts a session, with attention to `focus`. An active run is stopped first.
     pub async fn compact(&self, key: &SessionKey, focus: Option<String>) -> Result<CompactReport, ChangeError> {
         if !self.0.store.list().await?.iter().any(|(known, _)| known == key) {
             return Err(ChangeError::NoSession);
@@ -68,13 +68,14 @@ impl Hub {
         Ok(report)
     }
 
-    /// The compactions of a session, oldest first.
+    /// Returns the compactions of a session, oldest first.
     pub async fn compactions(&self, key: &SessionKey) -> Result<Vec<Compacted>, ChangeError> {
         let session = self.0.store.load(key).await?.ok_or(ChangeError::NoSession)?;
         Ok(branch::compactions(&session.entries))
     }
 
-    /// Makes a compaction void, the last one if none is named: everything that it summed up is told again. Returns which.
+    /// Undoes a compaction (the last one if `id` is `None`): what it had summarized is part of the context again.
+    /// Returns its entry id.
     pub async fn undo_compaction(&self, key: &SessionKey, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
         loop {
             match self.change(key, |tell| Chore::Undo(id.clone(), tell)).await {

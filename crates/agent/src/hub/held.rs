@@ -1,8 +1,8 @@
-//! Held runs: those that were active at several crashes in a row, and may be their cause.
+//! Held runs: runs that were active at several crashes in a row and may be their cause.
 //!
-//! A held run keeps its place in the store and nothing else: its session serves new messages, and no restart takes it up.
-//! The owner releases it (its message enters the session again, behind what was said meanwhile) or drops it (it ends). After
-//! a day it ends by itself.
+//! A held run keeps only its place in the store: its session serves new messages, and no restart resumes it. The owner
+//! releases it (its message is queued again, behind newer messages) or drops it (it ends). After a day it ends by
+//! itself.
 
 use std::{
     collections::BTreeSet,
@@ -31,27 +31,27 @@ use crate::{
 /// Maximum characters of a held run's message that are shown.
 const EXCERPT: usize = 120;
 
-/// A held run, as its owner sees it.
+/// A held run, as shown to the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRun {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// The session.
+    /// Key of its session.
     pub key: SessionKey,
-    /// The beginning of its message.
+    /// Excerpt of its message.
     pub message: String,
-    /// When it was accepted. Milliseconds since the epoch.
+    /// When it was accepted, in milliseconds since the epoch.
     pub accepted_at: u64,
-    /// When it was held. Milliseconds since the epoch.
+    /// When it was held, in milliseconds since the epoch.
     pub held_at: u64,
-    /// When it ends by itself. Milliseconds since the epoch.
+    /// When it ends by itself, in milliseconds since the epoch.
     pub expires_at: u64,
     /// How often it was started.
     pub attempts: usize,
 }
 
 impl HeldRun {
-    /// What is shown of an unfinished run; `None` if it is not held.
+    /// Builds the view of an unfinished run; `None` if it is not held.
     pub fn of(found: &Unfinished) -> Option<Self> {
         let held_at = found.row.hold.filter(|_| found.row.state == RunState::Held)?.held_at;
         let homard_proto::message::Message::User(user) = &found.accept.message else { return None };
@@ -78,27 +78,27 @@ pub enum HeldError {
     /// No held run has this id.
     #[error("run {0} is not held; list held runs with: homard runs held")]
     NotHeld(RunId),
-    /// It could not be stored.
+    /// The decision could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The records that drop a held run where there is no hub. Its channel is not told.
+/// Builds the records that drop a held run without a hub. Its channel gets no message.
 pub fn dropping(ambient: &Ambient, found: &Unfinished) -> Vec<Rec> {
     ending(ambient, (found, None), interrupted(DROPPED), &[])
 }
 
-/// Why a run ended that the owner dropped.
+/// Failure message of a run that the owner dropped.
 const DROPPED: &str = "the run was active at several crashes in a row, was held, and was dropped";
 
 fn interrupted(why: &str) -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::Internal, message: format!("INTERRUPTED: {why}") })
 }
 
-/// The runs that are held now.
+/// Ids of the currently held runs.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRuns {
-    /// Held while a run is released, dropped or expired, so that only one of these happens to it.
+    /// Locked while a run is released, dropped or expired, so that only one of these happens to it.
     deciding: tokio::sync::Mutex<()>,
     runs: Mutex<BTreeSet<RunId>>,
 }
@@ -109,11 +109,11 @@ impl HeldRuns {
     }
 }
 
-/// The message to the sender of a run that is held.
+/// Message to the sender of a run that is held.
 const ON_HOLD: &str = "⚠️ Your message is on hold: the gateway crashed several times in a row while it worked on it. Its owner \
                        can continue or drop it; without a decision it ends after a day. New messages are answered.";
 
-/// A run that waits for its owner, until it expires.
+/// A run that is held until the owner decides or it expires.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     pub(super) run: RunId,
@@ -121,12 +121,12 @@ pub(super) struct Held {
 }
 
 impl Hub {
-    /// The held runs, in the order in which they were accepted.
+    /// Returns the held runs in order of acceptance.
     pub async fn held(&self) -> Result<Vec<HeldRun>, StoreError> {
         Ok(self.0.store.recover().await?.iter().filter_map(HeldRun::of).collect())
     }
 
-    /// The ids of the held runs, without reading the store.
+    /// Returns the ids of the held runs without reading the store.
     pub fn held_ids(&self) -> Vec<RunId> {
         self.0.held.lock().iter().cloned().collect()
     }
@@ -141,7 +141,7 @@ impl Hub {
         }
         self.0.held.lock().remove(run);
         self.note_held(run, "released");
-        // As it is stored now.
+        // Read again: the stored run has changed.
         let found = self.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
         let Some(found) = found else { return Err(HeldError::NotHeld(run.clone())) };
         let resume = Some(Resume::reentry(&found));
@@ -157,7 +157,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Lists a run as held, and ends it if it still is when it expires.
+    /// Lists a run as held and ends it when it expires.
     pub(super) fn keep_held(&self, held: Held) {
         self.0.held.lock().insert(held.run.clone());
         let hub = self.clone();
@@ -166,7 +166,7 @@ impl Hub {
             tokio::time::sleep(Duration::from_millis(left.saturating_add(1))).await;
             match hub.end_held(&held.run, interrupted(HOLD_EXPIRED)).await {
                 Ok(()) => hub.note_held(&held.run, "expired"),
-                // Released or dropped meanwhile.
+                // Released or dropped in the meantime.
                 Err(HeldError::NotHeld(_)) => {}
                 Err(HeldError::Store(error)) => {
                     tracing::warn!(run = %held.run, %error, "expired run could not be ended; the next start ends it");
@@ -188,7 +188,7 @@ impl Hub {
         self.0.mail_out((records, Then::default()), deliveries, None);
         self.0.writer.barrier().await?;
         self.0.held.lock().remove(run);
-        // Whoever waits for the run learns of its end from the store.
+        // Waiters read the end of the run from the store.
         self.0.arrivals.notify_waiters();
         Ok(())
     }
@@ -199,14 +199,14 @@ impl Hub {
         held.find(|found| found.row.run == *run).ok_or_else(|| HeldError::NotHeld(run.clone()))
     }
 
-    /// The records that hold a run. Its open calls are answered first, so that its session can go on without it; its sender
-    /// is told on the channel that the message came from.
+    /// Builds the records that hold a run. Its open tool calls are answered first, so that the session can continue
+    /// without it; its sender gets a message on the channel it came from.
     pub(super) fn holding(&self, found: &Unfinished, answers: &[ToolResult]) -> Vec<Rec> {
         let at = self.0.ambient.now_ms();
         let mut records = closing(&self.0.ambient, found, answers);
         if let Some(line) = self.line_of(found) {
             line.resume(&found.posted);
-            // A run that was released and is held again has been started more often by then.
+            // The number of attempts makes the name unique if a released run is held again.
             let name = format!("held{}", found.attempts.len());
             records.extend(queueing(&line.notice(&name, ON_HOLD, at)));
         }

@@ -1,4 +1,4 @@
-//! The front door: take a message in, stop a run, wait for one, look at what is there.
+//! Entry point of the crate: submit a message, abort a run, wait for one, read sessions.
 
 mod background;
 mod backlog;
@@ -65,18 +65,18 @@ pub(crate) use words::Admission;
 pub use words::{Accepted, Disposition, HTTP, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited, WorkingDirs};
 pub use work::{Pace, Work};
 
-/// How many runs are alive at most, at work and waiting.
+/// Maximum number of live runs, active and queued.
 const MAX_LIVE: usize = 50_000;
 
-/// The front door. Clones are cheap and are the same door.
+/// Handle of the agent loop. Clones are cheap and share the same state.
 #[derive(Debug, Clone)]
 pub struct Hub(pub(crate) Arc<Shared>);
 
-/// What was said, each message with its line in the transcript.
+/// Messages with the ids of their transcript entries.
 pub type SaidLines = Vec<(EntryId, Arc<Message>)>;
 
 impl Hub {
-    /// Opens the door. The receiver hears of every run; drop it if nobody follows them all.
+    /// Starts a hub with default rules. The receiver gets events of all runs; it may be dropped if it is not needed.
     pub fn start(
         ambient: Ambient,
         (store, fence): (Arc<dyn Store>, Fence),
@@ -86,7 +86,7 @@ impl Hub {
         Self::start_with(ambient, (store, fence), agents, slots, Rules::default())
     }
 
-    /// Opens the door of a house with rules of its own.
+    /// Starts a hub with the given rules.
     pub fn start_with(
         ambient: Ambient,
         (store, fence): (Arc<dyn Store>, Fence),
@@ -94,8 +94,8 @@ impl Hub {
         slots: Slots,
         rules: Rules,
     ) -> (Self, mpsc::UnboundedReceiver<HubEvent>) {
-        // Unbounded: a tape is announced once until it is read, so there are never more entries than live runs, and a word
-        // for each message that a channel has taken or refused.
+        // Unbounded: a tape is queued at most once until it is read, so there are never more entries than live runs,
+        // plus one event for each delivery.
         let (feed, follow) = mpsc::unbounded_channel();
         let (writer, _) = Writer::start(store.clone(), fence);
         let shared = Shared {
@@ -121,60 +121,60 @@ impl Hub {
         (Self(Arc::new(shared)), follow)
     }
 
-    /// The door of a house.
+    /// Wraps shared state in a handle.
     pub(crate) fn of(shared: &Arc<Shared>) -> Self {
         Self(shared.clone())
     }
 
-    /// Where time and ids come from.
+    /// Source of time and ids.
     pub fn ambient(&self) -> &Ambient {
         &self.0.ambient
     }
 
-    /// The agents.
+    /// Returns the configured agents.
     pub fn agents(&self) -> Agents {
         self.0.setup.agents()
     }
 
-    /// Sets the house up anew. Runs at work keep what they started with; what begins from here on has this.
+    /// Replaces agents and rules. Active runs keep the old ones; runs that start later use the new ones.
     pub fn set_up(&self, agents: Agents, rules: Rules) {
         self.0.setup.change(agents, rules);
     }
 
-    /// Says where it is asked whether commands may run. A house has one desk: the first counts.
+    /// Sets where exec approvals are requested. Can be set once; later calls are ignored.
     pub fn open_desk(&self, desk: &Desk) {
         self.0.desk.get_or_init(|| desk.clone());
     }
 
-    /// Where it is asked whether commands may run, if anywhere.
+    /// Returns where exec approvals are requested, if set.
     pub fn desk(&self) -> Option<&Desk> {
         self.0.desk.get()
     }
 
-    /// Where it is noted what matters to whoever guards the house.
+    /// Returns the audit log.
     pub fn audit(&self) -> Audit {
         self.0.setup.rules().audit.clone()
     }
 
-    /// The commands that the owner may write in a chat.
+    /// Returns the commands that the owner may write in a chat.
     pub fn commands(&self) -> Vec<Listed> {
         listed(&self.rules().triggers)
     }
 
-    /// How many runs are at work at once.
+    /// Returns the concurrency limits.
     pub fn slots(&self) -> &Slots {
         &self.0.slots
     }
 
-    /// The rules of the house.
+    /// Returns the current rules.
     pub(crate) fn rules(&self) -> Arc<Rules> {
         self.0.setup.rules()
     }
 
-    /// Takes a message in. When this returns `Ok`, it is on disk and its run will end exactly once.
+    /// Accepts a message. When this returns `Ok`, the message is on disk and its run will end exactly once.
     ///
-    /// What earlier processes left unfinished in the session is queued first. Then the run's id is claimed before anything
-    /// is awaited: of two equal requests at the same time one runs, and both get the same answer.
+    /// Unfinished runs of earlier processes in the session are queued first. The run id is then claimed before anything
+    /// is awaited: of two equal requests at the same time one runs, and both get the same result.
     pub async fn submit(&self, inbound: Inbound) -> Result<Accepted, SubmitError> {
         if self.0.draining.is_cancelled() {
             return Err(SubmitError::Stopping);
@@ -187,7 +187,7 @@ impl Hub {
         let (tape, mut admission, is_new) = self.claim(inbound)?;
         let verdict = match admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await {
             Ok(verdict) => verdict.clone(),
-            // The lane went away before it looked at the job.
+            // The lane ended before it read the job.
             Err(_) => return Err(SubmitError::Stopping),
         };
         let accepted = |at, disposition| Ok(Accepted { run: run.clone(), key: key.clone(), at, disposition });
@@ -207,7 +207,7 @@ impl Hub {
                 }
             },
             Admission::Conflict => {
-                // The id is another's, who must not be taken for this one.
+                // The id belongs to another request; this tape must not be found under it.
                 self.0.forget(&tape);
                 Err(SubmitError::Conflict(run))
             }
@@ -215,7 +215,7 @@ impl Hub {
             Admission::SessionChanged => Err(SubmitError::SessionChanged),
             Admission::Overloaded => Err(SubmitError::Overloaded),
             Admission::Failed(error) => {
-                // It may wait behind a busy run to be forgotten; a retry shall not get this old answer until then.
+                // The lane may remove the tape only after an active run; until then a retry must not get this failure.
                 self.0.forget(&tape);
                 Err(error.into())
             }
@@ -223,7 +223,7 @@ impl Hub {
         }
     }
 
-    /// Waits for what becomes of another request that claims the same id at the moment. Which of them is right is on disk.
+    /// Waits for the admission of another request that claims the same id. The store decides which of them owns it.
     async fn await_rival(&self, inbound: &Inbound) {
         loop {
             let rival = self.0.lock().runs.get(&inbound.run).filter(|known| !known.is_of(inbound)).map(LiveRun::claim);
@@ -237,8 +237,8 @@ impl Hub {
         }
     }
 
-    /// Waits for runs of other sessions in the transcript that a message names, as one that began before its session was
-    /// reset: the lines of two runs must not be mixed.
+    /// Waits for runs of other sessions that write to the transcript this message names (for example a run that started
+    /// before its session was reset), so that the entries of two runs are not interleaved.
     async fn await_transcript(&self, inbound: &Inbound) {
         let Some(transcript) = &inbound.session else { return };
         let is_elsewhere = |run: &&LiveRun| run.tape.key() != &inbound.key && run.tape.works_in(transcript);
@@ -248,7 +248,7 @@ impl Hub {
         }
     }
 
-    /// Claims the id and hands the message to its lane, all under one lock.
+    /// Claims the id and passes the message to its lane, under one lock.
     fn claim(&self, inbound: Inbound) -> Result<(Arc<Tape>, watch::Receiver<Admission>, bool), SubmitError> {
         let mut live = self.0.lock();
         if live.runs.len() >= MAX_LIVE {
@@ -270,8 +270,8 @@ impl Hub {
         Ok((tape, admission, true))
     }
 
-    /// Stops a run of a session, or all of them and those that they started; returns those that were stopped. `/stop` ends
-    /// the background commands of the session, too.
+    /// Aborts one run of a session, or all of them with the child runs they started. Returns the aborted runs. `/stop`
+    /// also ends the session's background commands.
     pub async fn abort(&self, key: &SessionKey, run: Option<RunId>, reason: AbortReason) -> Vec<RunId> {
         let is_all = run.is_none();
         let mut stopped = self.0.abort(key, run, reason).await;
@@ -286,8 +286,7 @@ impl Hub {
         stopped
     }
 
-    /// Does what a command to stop says: stops the session's runs and those that they started; returns those that were
-    /// stopped.
+    /// Executes a stop command: aborts the session's runs and their child runs. Returns the aborted runs.
     pub async fn stop(&self, command: &Inbound) -> Vec<RunId> {
         let stopped = self.abort(&command.key, None, AbortReason::Stop).await;
         match self.session(&command.key).await {
@@ -300,12 +299,12 @@ impl Hub {
         stopped
     }
 
-    /// Whether the process is going down.
+    /// True if the process is shutting down.
     pub fn is_draining(&self) -> bool {
         self.0.draining.is_cancelled()
     }
 
-    /// What is at work and what waits, oldest first.
+    /// Returns active and queued runs, oldest first.
     pub fn work(&self) -> Vec<Work> {
         let now = self.0.ambient.now_ms();
         let mut work: Vec<_> = self.0.lock().runs.values().filter_map(|run| Work::of(&run.tape, now)).collect();
@@ -313,18 +312,18 @@ impl Hub {
         work
     }
 
-    /// Something happened that the session's next run is told. It may quote what a command printed.
+    /// Records an event for the session's next run. The text may quote command output, so secrets in it are masked.
     pub async fn note_event(&self, key: &SessionKey, text: String) -> Result<(), ChangeError> {
         self.note_event_of(key, text, Authority::Full).await
     }
 
-    /// The same, for something that comes from a request with this authority.
+    /// Like [`Self::note_event`], for an event caused by a request with this authority.
     pub async fn note_event_of(&self, key: &SessionKey, text: String, by: Authority) -> Result<(), ChangeError> {
         let text = self.agents().of(key.agent()).secrets.mask(&text).into_owned();
         self.change(key, |tell| Chore::Event((text, by), tell)).await
     }
 
-    /// Puts words into a session that no model said, once no run of it is at work or waits for its turn.
+    /// Appends a message that no model wrote, once the session has no active or queued runs.
     pub async fn inject(&self, key: &SessionKey, text: String) -> Result<InjectedMessage, ChangeError> {
         loop {
             match self.change(key, |tell| Chore::Note(text.clone(), tell)).await {
@@ -334,7 +333,7 @@ impl Hub {
         }
     }
 
-    /// Waits for the ends of the runs that a session has now.
+    /// Waits for the end of all current runs of a session.
     async fn await_rest(&self, key: &SessionKey) {
         let of = |run: &&LiveRun| run.tape.key() == key;
         let runs: Vec<_> = self.0.lock().runs.values().filter(of).map(|run| run.tape.clone()).collect();
@@ -343,20 +342,20 @@ impl Hub {
         }
     }
 
-    /// Changes a session's record, and makes the session if there is none. Returns the record as it is stored.
+    /// Changes a session's record; creates the session if it does not exist. Returns the stored record.
     pub async fn patch(&self, key: &SessionKey, patch: Patch) -> Result<session::Record, ChangeError> {
         self.change(key, |tell| Chore::Patch(patch, tell)).await
     }
 
-    /// Gives a session a new transcript, and makes the session if there is none. What was set in it stays.
+    /// Gives a session a new transcript; creates the session if it does not exist. Its settings are kept.
     ///
-    /// A run at work ends in the old transcript; messages that wait run in the new one.
-    /// Hooks are told why: `new` or `reset`.
+    /// An active run finishes in the old transcript; queued messages run in the new one. `reason` is passed to hooks:
+    /// `new` or `reset`.
     pub async fn reset(&self, key: &SessionKey, reason: &'static str) -> Result<session::Record, ChangeError> {
         self.change(key, |tell| Chore::Reset(reason, tell)).await
     }
 
-    /// Deletes a session once its runs are stopped; returns what there was, if anything. Its transcript is put aside.
+    /// Deletes a session after stopping its runs and archives its transcript. Returns what was deleted, if it existed.
     pub async fn delete(&self, key: &SessionKey, expected: Option<SessionId>) -> Result<Option<Deleted>, ChangeError> {
         if *key == self.agents().default_id().main_session() {
             return Err(ChangeError::Main(key.clone()));
@@ -364,7 +363,7 @@ impl Hub {
         self.change(key, |tell| Chore::Delete(Deletion { expected, tell })).await
     }
 
-    /// Hands a change to the session's lane and waits until it is made.
+    /// Passes a change to the session's lane and waits for the result.
     async fn change<T>(
         &self,
         key: &SessionKey,
@@ -376,16 +375,16 @@ impl Hub {
         self.recover_session(key).await?;
         let (tell, told) = oneshot::channel();
         self.0.send(&mut self.0.lock(), key, Job::Change(Box::new(chore(tell))));
-        // Silence means that the lane went away before it looked at the job.
+        // A dropped sender means that the lane ended before it read the job.
         told.await.unwrap_or(Err(ChangeError::Stopping))
     }
 
-    /// The session of a run that is alive.
+    /// Returns the session of a live run.
     pub fn session_of(&self, run: &RunId) -> Option<SessionKey> {
         self.0.lock().runs.get(run).map(|run| run.tape.key().clone())
     }
 
-    /// The session of a run, also of one that is over, as long as it is remembered.
+    /// Returns the session of a run, live or still in the store.
     pub async fn session_of_run(&self, run: &RunId) -> Result<Option<SessionKey>, StoreError> {
         match self.session_of(run) {
             Some(key) => Ok(Some(key)),
@@ -393,14 +392,14 @@ impl Hub {
         }
     }
 
-    /// Whether a run of this session is at work or waits for its turn.
+    /// True if the session has an active or queued run.
     pub fn is_at_work(&self, key: &SessionKey) -> bool {
         self.0.lock().runs.values().any(|run| run.tape.key() == key)
     }
 
-    /// Waits for the end of a run, for so long at most. The run does not notice.
+    /// Waits for the end of a run, up to a time limit, without affecting it.
     ///
-    /// A run that nobody knows looks like a slow one: its sender may be about to send it.
+    /// An unknown run is waited for like a slow one: its sender may be about to submit it.
     pub async fn wait(&self, run: &RunId, patience: Duration) -> Result<Waited, StoreError> {
         let patience = tokio::time::sleep(patience);
         tokio::pin!(patience);
@@ -435,12 +434,12 @@ impl Hub {
         }
     }
 
-    /// Reads one run as it happens, from its beginning; `None` when it is not alive.
+    /// Subscribes to the events of a live run from its beginning; `None` if it is not live.
     pub fn follow(&self, run: &RunId) -> Option<Follower> {
         self.0.lock().runs.get(run).map(|run| Follower::new(run.tape.clone()))
     }
 
-    /// What came of a run that is over, with what was said in it; `None` when it is not over or nobody knows it.
+    /// Returns the result of a finished run with its replies; `None` if it has not ended or is unknown.
     pub async fn reported(&self, run: &RunId) -> Result<Option<Reported>, StoreError> {
         match self.0.store.run(run).await? {
             Some(row) => self.report(&row).await,
@@ -448,29 +447,29 @@ impl Hub {
         }
     }
 
-    /// A session's record.
+    /// Returns a session's record.
     pub async fn session(&self, key: &SessionKey) -> Result<Option<Arc<session::Record>>, StoreError> {
         self.0.store.record(key).await
     }
 
-    /// The sessions' records, in no particular order.
+    /// Returns all sessions' records, unordered.
     pub async fn unsorted_sessions(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, StoreError> {
         self.0.store.list().await
     }
 
-    /// The sessions' records, newest first.
+    /// Returns all sessions' records, newest first.
     pub async fn sessions(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, StoreError> {
         let mut sessions = self.unsorted_sessions().await?;
         sessions.sort_by(crate::row::newest_first);
         Ok(sessions)
     }
 
-    /// The key whose session has this id.
+    /// Returns the key of the session with this id.
     pub async fn find_session(&self, id: &SessionId) -> Result<Option<SessionKey>, StoreError> {
         self.0.store.find(id).await
     }
 
-    /// The agent that has a transcript of this id which no session has any more, as after a reset.
+    /// Returns the agent with a transcript of this id that belongs to no session any more (for example after a reset).
     pub async fn find_transcript(&self, id: &SessionId) -> Result<Option<AgentId>, StoreError> {
         let agents = self.agents();
         let default = agents.default_id().clone();
@@ -484,20 +483,20 @@ impl Hub {
         Ok(None)
     }
 
-    /// A session's record and what was said in it, oldest first.
+    /// Returns a session's record and its messages, oldest first.
     pub async fn history(&self, key: &SessionKey) -> Result<Option<(session::Record, Vec<Arc<Message>>)>, StoreError> {
         let loaded = self.0.store.load(key).await?;
         Ok(loaded.map(|session| (session.record, branch::said(&session.entries))))
     }
 
-    /// The same, with the lines of the transcript that say it.
+    /// Like [`Self::history`], with the ids of the transcript entries.
     pub async fn history_lines(&self, key: &SessionKey) -> Result<Option<(session::Record, SaidLines)>, StoreError> {
         let loaded = self.0.store.load(key).await?;
         Ok(loaded.map(|session| (session.record, branch::said_lines(&session.entries))))
     }
 
-    /// What was said in one transcript of a session, oldest first, with the lines that say it: also in one that the session
-    /// has left. `None` if there is no such transcript.
+    /// Returns the messages of one transcript of a session with their entry ids, oldest first, also of a transcript the
+    /// session no longer uses. `None` if it does not exist.
     pub async fn transcript_lines(
         &self,
         key: &SessionKey,
@@ -507,24 +506,24 @@ impl Hub {
         Ok(entries.map(|entries| branch::said_lines(&entries)))
     }
 
-    /// Whether the journal stores what it is given: it has stored everything so far within this time, and the last batch was
-    /// not refused.
+    /// True if the journal is working: it has committed everything submitted so far within this time, and the last
+    /// batch was not rejected.
     pub async fn is_storing(&self, patience: Duration) -> bool {
         let stored = tokio::time::timeout(patience, self.0.writer.barrier()).await;
         matches!(stored, Ok(Ok(()))) && !self.0.writer.has_failed()
     }
 
-    /// Takes nothing in and begins nothing any more, and waits so long for what is at work to end. What has not ended by
-    /// then, and what waits, is left as it is on disk: the next start takes it up.
+    /// Stops accepting and starting runs, and waits up to `patience` for active runs to end. Runs that are still active
+    /// then, and queued runs, stay unfinished on disk; the next start resumes them.
     pub async fn drain(&self, patience: Duration) {
         self.0.draining.cancel();
         self.0.tracker.close();
-        // What is not done by then is cut short.
+        // Tasks that are still running at the timeout are cancelled.
         tokio::time::timeout(patience, self.0.tracker.wait()).await.ok();
         self.shut_down().await;
     }
 
-    /// Cuts all runs short, waits until each has let go and everything is stored.
+    /// Cancels all runs, waits for their tasks to end and for everything to be stored.
     pub async fn shut_down(&self) {
         self.0.draining.cancel();
         self.0.stopping.cancel();
@@ -535,13 +534,13 @@ impl Hub {
         }
     }
 
-    /// The tape of the run that a run became a part of, while that is alive.
+    /// Returns the tape of the host run of an absorbed message, while that run is live.
     fn host_of(&self, row: &RunRow) -> Option<Arc<Tape>> {
         let RunState::Absorbed(host) = &row.state else { return None };
         self.0.lock().runs.get(host).map(|host| host.tape.clone())
     }
 
-    /// What a stored run came to, with its replies looked up in its own transcript; `None` while it is not over.
+    /// Returns the result of a stored run, with its replies from its transcript; `None` if it has not ended.
     async fn report(&self, row: &RunRow) -> Result<Option<Reported>, StoreError> {
         let RunState::Ended(ended) = &row.state else { return Ok(None) };
         self.report_end(row, ended).await.map(Some)

@@ -1,4 +1,4 @@
-//! What hooks are told of the house as a whole: messages that came in, and that the gateway is up or goes down.
+//! Hook events of the hub: received and sent messages, and gateway start and stop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     lane::slots::Class,
 };
 
-/// How long hooks may take to hear that the gateway goes down.
+/// Time that hooks have to process the gateway's shutdown.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What is told of a message once it was taken in.
+/// Hook event of a received message, sent once the message is accepted.
 pub(super) struct Arrival {
     hooks: Hooks,
     event: Event,
@@ -23,7 +23,8 @@ pub(super) struct Arrival {
 }
 
 impl Hub {
-    /// What is to be told of a message, if anybody wants to know. What the house sends to itself is no message.
+    /// Builds the hook event of a message if a hook subscribes to it. Messages that the gateway sends to itself have
+    /// none.
     pub(super) fn received(&self, inbound: &Inbound) -> Option<Arrival> {
         let hooks = self.rules().hooks.clone();
         let is_wanted = hooks.has(Point::MessageReceived) || hooks.is_heard("message", "received");
@@ -53,12 +54,12 @@ impl Hub {
         Some(Arrival { hooks, event, place: place_of(&profile, None, inbound) })
     }
 
-    /// Whether hooks look at what is sent, and may change it or keep it back.
+    /// True if hooks inspect outgoing messages and may change or suppress them.
     pub fn screens_messages(&self) -> bool {
         self.rules().hooks.has(Point::MessageSending)
     }
 
-    /// Tells of a message that was taken in. Nobody waits for those who hear of it.
+    /// Sends the hook event of an accepted message. Does not wait for the hooks.
     pub(super) fn tell_received(&self, arrival: Option<Arrival>) {
         let Some(Arrival { hooks, event, place }) = arrival else { return };
         hooks.tell(&event, &place);
@@ -69,7 +70,7 @@ impl Hub {
         }
     }
 
-    /// The gateway is up and listens.
+    /// Fires the hooks for a gateway that is up and listening.
     pub async fn gateway_started(&self, port: u16) {
         let hooks = self.rules().hooks.clone();
         let event = Event::GatewayStart { port };
@@ -79,7 +80,7 @@ impl Hub {
         hooks.signal(self.happened(("gateway", "startup"), "gateway:startup".to_owned(), context)).await;
     }
 
-    /// The gateway goes down: hooks are told, and get a moment to hear of everything.
+    /// Fires the hooks for a gateway that is stopping, and gives them time to process all events.
     pub async fn gateway_stops(&self, reason: &str) {
         let hooks = self.rules().hooks.clone();
         hooks.tell(&Event::GatewayStop { reason: reason.to_owned() }, &Context::default());
@@ -88,7 +89,7 @@ impl Hub {
         hooks.flush(FAREWELL).await;
     }
 
-    /// What hooks make of a call that is made outside a run: what it is made with, or why it must not be.
+    /// Runs the hooks for a tool call outside a run. Returns the arguments to use, or why the call is denied.
     pub async fn judge_call(
         &self,
         key: &SessionKey,
@@ -111,7 +112,7 @@ impl Hub {
         Ok(Value::Object(params))
     }
 
-    /// Waits a little until hooks have heard of everything so far.
+    /// Waits up to `patience` until hooks have processed all events so far.
     pub async fn flush_hooks(&self, patience: Duration) {
         self.rules().hooks.flush(patience).await;
     }
@@ -150,7 +151,7 @@ impl Shared {
         self.spawn("hook", async move { hooks.signal(signal).await });
     }
 
-    /// Tells of a message that went out, or could not. Nobody waits for those who hear of it.
+    /// Sends the hook event of a delivered or failed message. Does not wait for the hooks.
     pub(crate) fn tell_sent(self: &Arc<Self>, sent: Sent, place: &Context) {
         let hooks = self.setup.rules().hooks.clone();
         let event = Event::MessageSent(sent);

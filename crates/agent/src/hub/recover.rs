@@ -1,4 +1,4 @@
-//! What the hub does with runs that nobody is at work on: those that a restart finds, and those whose end was not stored.
+//! Recovery of runs without a task: those found after a restart, and those whose end could not be stored.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ use crate::{
     wire::Reported,
 };
 
-/// What became of unfinished runs.
+/// Result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// Runs that are queued again or go on.
+    /// Number of runs that were queued again or resumed.
     pub resumed: usize,
-    /// Runs that are held.
+    /// Number of held runs.
     pub held: usize,
 }
 
@@ -40,11 +40,11 @@ pub enum CrashLoops {
     /// They are held.
     #[default]
     Hold,
-    /// They go on, and so do those that are held.
+    /// They are resumed, and so are runs that are held already.
     Resume,
 }
 
-/// A run that goes on, and what is needed for that.
+/// A run to resume, with its stored state.
 pub(super) struct GoingOn {
     pub(super) accept: Accept,
     pub(super) resume: Option<Resume>,
@@ -53,13 +53,13 @@ pub(super) struct GoingOn {
 }
 
 impl Hub {
-    /// Takes up everything that earlier processes left unfinished, and what they did not send. For the gateway's start.
+    /// Recovers all unfinished runs and undelivered messages of earlier processes. For the gateway's start.
     ///
-    /// Runs that do not go on have ended when this returns, or are held.
+    /// When this returns, runs that are not resumed have ended or are held.
     pub async fn recover(&self, loops: CrashLoops) -> Result<Recovered, StoreError> {
         let mut backlog = self.0.backlog.open(&*self.0.store).await?;
         let (going_on, recovered) = self.settle_found(backlog.all(), loops).await?;
-        // Before anything else is said to those who are to hear it.
+        // Before any new message is sent on the channels.
         self.0.take_up_mail().await?;
         backlog.all_done();
         drop(backlog);
@@ -69,8 +69,8 @@ impl Hub {
         Ok(recovered)
     }
 
-    /// Takes up what earlier processes left unfinished in one session: it comes before anything new there. Every request
-    /// does this; a caller that wants to know what it has to wait for may do it first.
+    /// Recovers the unfinished runs of one session, which precede anything new in it. Every request does this; a caller
+    /// that wants to know which runs it waits for may do it first.
     pub async fn recover_session(&self, key: &SessionKey) -> Result<Recovered, StoreError> {
         if self.0.backlog.is_empty() {
             return Ok(Recovered::default());
@@ -81,13 +81,13 @@ impl Hub {
             return Ok(Recovered::default());
         }
         let (going_on, recovered) = self.settle_found(found, CrashLoops::Hold).await?;
-        // While the backlog is open, so that whoever comes next finds them in the queue.
+        // While the backlog is locked, so that the next request finds these runs in the queue.
         self.requeue_all(going_on);
         backlog.done(key);
         Ok(recovered)
     }
 
-    /// Ends and holds those that do not go on, in one commit.
+    /// Ends and holds the runs that are not resumed, in one commit.
     async fn settle_found(
         &self,
         all: Vec<Unfinished>,
@@ -127,21 +127,22 @@ impl Hub {
                 }
             }
         }
-        // The ends first: a run that goes on reads the transcript behind them.
+        // Ends are committed first: a resumed run reads the transcript after them.
         self.0.writer.commit(records).await?;
-        // What was at work is at the end of its transcript, also before a message that the disk once kept from beginning.
+        // Runs that were active go first, because their entries are at the end of the transcript; also before a message
+        // that could not be started because of a storage failure.
         going_on.sort_by_key(|run: &GoingOn| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
         let recovered = Recovered { resumed: going_on.len(), held: held.len() };
         held.into_iter().for_each(|held| self.keep_held(held));
         Ok((going_on, recovered))
     }
 
-    /// The records that end a run which is not taken up again.
+    /// Builds the records that end a run which is not resumed.
     pub(super) fn ending(&self, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
         ending(&self.0.ambient, (found, self.line_of(found).as_deref()), outcome, answers)
     }
 
-    /// The way to the channel of a run that a restart found; `None` if it came from none.
+    /// Builds the channel output of a recovered run; `None` if it did not come from a channel.
     pub(super) fn line_of(&self, found: &Unfinished) -> Option<Arc<Line>> {
         let inbound = Inbound::from(found.accept.clone());
         let key = &found.row.key;
@@ -155,8 +156,8 @@ impl Hub {
         all.into_iter().for_each(|run| self.requeue(run));
     }
 
-    /// What becomes of a run that a restart found. One whose session got a new transcript meanwhile cannot go on: its
-    /// lane works in the new one.
+    /// Decides what happens to a recovered run. A run whose session got a new transcript in the meantime cannot be
+    /// resumed, because its lane works in the new transcript.
     async fn plan(&self, found: &Unfinished, loops: CrashLoops) -> Result<Plan, StoreError> {
         let answers = match recovery::plan(found, self.0.ambient.now_ms()) {
             Plan::Resume(answers) => answers,
@@ -184,7 +185,7 @@ impl Hub {
         self.audit().note(fact.with("run", found.row.run.as_str()));
     }
 
-    /// How many runs of earlier processes nobody has taken up yet. Held runs do not count: they wait for a person.
+    /// Returns the number of runs of earlier processes that were not recovered yet, without held runs.
     pub async fn unfinished(&self) -> Result<usize, StoreError> {
         if self.0.backlog.is_empty() {
             return Ok(0);
@@ -192,7 +193,7 @@ impl Hub {
         Ok(self.0.backlog.open(&*self.0.store).await?.waiting())
     }
 
-    /// Puts a run that is on disk back in line, with the runs that end with it.
+    /// Puts a stored run back into its session's queue, with the runs absorbed by it.
     pub(super) fn requeue(&self, run: GoingOn) {
         let GoingOn { accept, resume, absorbed, posted } = run;
         let key = accept.key.clone();
@@ -212,7 +213,7 @@ impl Hub {
         self.0.arrivals.notify_waiters();
     }
 
-    /// A run that is on disk is alive again.
+    /// Registers a stored run as live again.
     fn revive(&self, live: &mut Live, mut inbound: Inbound, at: u64) -> Queued {
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         let tape = Tape::new(run.clone(), key, at, self.0.feed.clone());
@@ -224,7 +225,7 @@ impl Hub {
             false if inbound.is_literal => None,
             false => {
                 let command = self.0.setup.rules().read(&inbound.principal, &text).command;
-                // What is a command may have changed since it was accepted; what it may do has not.
+                // The set of commands may have changed since the message was accepted; its authority has not.
                 command.filter(|command| inbound.authority.is_full() || !command.needs_admin())
             }
         };
@@ -232,7 +233,8 @@ impl Hub {
         Queued::new(inbound, tape, admit, &self.0.stopping).found()
     }
 
-    /// Ends a run whose end was not stored when it came: it is not alive, or its id would still be claimed.
+    /// Ends a run whose terminal record could not be stored when it ended. It is not live, or its id would still be
+    /// claimed.
     pub(super) async fn bury(&self, row: &RunRow) -> Result<Reported, StoreError> {
         let ended = interrupted(row.accepted_at, self.0.ambient.now_ms());
         let run = match &row.state {

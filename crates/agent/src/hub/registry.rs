@@ -1,26 +1,26 @@
-//! Which lanes there are: a job finds its lane or starts it, and a lane leaves only when no job is on its way to it.
+//! Registry of lanes: a job finds its lane or starts it, and a lane ends only if no job is on its way to it.
 //!
-//! Everything here wants the registry for itself, so whoever owns it decides on the lock. The hub has a plain one;
-//! `tests/races.rs` has one whose threads are scheduled in thousands of orders.
+//! All methods take the registry by reference and leave the locking to its owner. The hub uses a plain mutex;
+//! `tests/races.rs` uses one whose threads are scheduled in thousands of orders.
 
 use std::{collections::HashMap, hash::Hash};
 
-/// The sending end of what brings jobs to a lane.
+/// Sender of a lane's job queue.
 pub(crate) trait Mailbox {
-    /// Something for a lane to do.
+    /// A job for a lane.
     type Job;
-    /// The lane's end.
+    /// Receiver of the job queue.
     type Jobs;
 
-    /// Puts a job behind the others. The lane's end is there as long as the lane is registered.
+    /// Enqueues a job. The receiver exists as long as the lane is registered.
     fn put(&self, job: Self::Job);
-    /// Whether there is no job that the lane has not taken.
+    /// True if the queue is empty.
     fn is_empty(jobs: &Self::Jobs) -> bool;
-    /// Takes out all jobs that the lane has not taken.
+    /// Removes all queued jobs.
     fn drain(jobs: &mut Self::Jobs) -> Vec<Self::Job>;
 }
 
-/// The lanes, at most one for a key.
+/// The lanes, at most one per key.
 #[derive(Debug)]
 pub(crate) struct Registry<K, M>(HashMap<K, M>);
 
@@ -31,17 +31,17 @@ impl<K, M> Default for Registry<K, M> {
 }
 
 impl<K: Hash + Eq + Clone, M: Mailbox> Registry<K, M> {
-    /// Hands a job to the key's lane; if there is none, `start` starts it.
+    /// Enqueues a job for the key's lane; `start` starts the lane if there is none.
     pub(crate) fn send(&mut self, key: &K, job: M::Job, start: impl FnOnce() -> M) {
         self.0.entry(key.clone()).or_insert_with(start).put(job);
     }
 
-    /// Whether the key has a lane.
+    /// True if the key has a lane.
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)
     }
 
-    /// Lets a lane with nothing to do go, unless a job came in the meantime: then it has to stay.
+    /// Unregisters an idle lane. Returns false if a job arrived in the meantime; the lane must then continue.
     pub(crate) fn retire(&mut self, key: &K, jobs: &M::Jobs) -> bool {
         let is_idle = M::is_empty(jobs);
         if is_idle {
@@ -50,7 +50,7 @@ impl<K: Hash + Eq + Clone, M: Mailbox> Registry<K, M> {
         is_idle
     }
 
-    /// Looks at the jobs that a lane has not taken. They stay in their order, as nothing can come between.
+    /// Visits the queued jobs of a lane. Their order is kept, because the registry is locked.
     pub(crate) fn look_through(&self, key: &K, jobs: &mut M::Jobs, mut look: impl FnMut(&M::Job)) {
         let Some(mailbox) = self.0.get(key) else { return };
         for job in M::drain(jobs) {

@@ -1,11 +1,11 @@
-//! What the house is set up with. A change is for what begins from then on: a run keeps the agent that it started with.
+//! Agents and rules of the hub. A change applies to runs that start later: a run keeps the agent it started with.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::Rules;
 use crate::profile::Agents;
 
-/// Who answers, and by which rules.
+/// The current agents and rules.
 #[derive(Debug)]
 pub(crate) struct Setup(RwLock<(Agents, Arc<Rules>)>);
 

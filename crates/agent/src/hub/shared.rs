@@ -1,4 +1,4 @@
-//! What the hub and its lanes share: what is alive, and where everything else is found.
+//! State shared by the hub and its lanes.
 
 use std::{
     collections::HashMap,
@@ -36,10 +36,10 @@ use crate::{
     writer::Writer,
 };
 
-/// How often it is tried again to store the end of a run.
+/// Retry interval for storing the end of a run.
 const BURIAL: Duration = Duration::from_secs(1);
 
-/// The end of a run whose own end was not stored when it came.
+/// Builds the terminal result of a run whose own end could not be stored.
 pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
     let message = "INTERRUPTED: the run's end could not be stored when it came".to_owned();
     Ended {
@@ -54,7 +54,7 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
     }
 }
 
-/// What the hub and its lanes share.
+/// State shared by the hub and its lanes.
 pub(crate) struct Shared {
     pub(crate) ambient: Ambient,
     pub(crate) store: Arc<dyn Store>,
@@ -62,26 +62,26 @@ pub(crate) struct Shared {
     pub(crate) setup: Setup,
     pub(crate) slots: Slots,
     pub(crate) rest: Rest,
-    /// Nothing begins any more.
+    /// Cancelled when no more runs may start.
     pub(crate) draining: CancellationToken,
-    /// Everything lets go.
+    /// Cancelled when all tasks must end.
     pub(crate) stopping: CancellationToken,
     pub(super) feed: mpsc::UnboundedSender<HubEvent>,
     pub(super) tracker: TaskTracker,
     pub(super) live: Mutex<Live>,
-    /// Rung whenever a new run is claimed, for those who wait for one that nobody knew.
+    /// Notified whenever a run is claimed, for callers that wait for an unknown run.
     pub(super) arrivals: Notify,
-    /// Where it is asked whether commands may run.
+    /// Exec approvals, once set.
     pub(crate) desk: OnceLock<Desk>,
-    /// What waits to be said on channels.
+    /// Outgoing messages that are not delivered yet.
     pub(crate) mail: Mail,
     /// Background commands that run in this process.
     pub(crate) running: Running,
-    /// What models may take.
+    /// Budgets of model usage.
     pub(crate) purse: Arc<Purse>,
-    /// Unfinished runs of earlier processes that are still to be taken up.
+    /// Unfinished runs of earlier processes that are not recovered yet.
     pub(super) backlog: Backlog,
-    /// Locked while a held run is released or ended, so that of two decisions one counts.
+    /// Locked while a held run is released or ended, so that only one decision takes effect.
     pub(super) held: HeldRuns,
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// What is alive. One short lock; never held across an await.
+/// Live lanes and runs, behind one short lock that is never held across an await.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) lanes: Registry<SessionKey, mpsc::UnboundedSender<Job>>,
@@ -105,7 +105,7 @@ pub(super) struct LiveRun {
     pub(super) tape: Arc<Tape>,
     pub(super) asked: (String, String, String),
     pub(super) admission: watch::Receiver<Admission>,
-    /// The session that started its session, if one did.
+    /// The session that started this run's session, if any.
     pub(super) parent: Option<SessionKey>,
 }
 
@@ -115,7 +115,7 @@ impl LiveRun {
         Self { tape: tape.clone(), asked, admission, parent: inbound.parent() }
     }
 
-    /// Whether it is the run of this very request.
+    /// True if the run belongs to this very request.
     pub(super) fn is_of(&self, inbound: &Inbound) -> bool {
         let (principal, method, fingerprint) = &self.asked;
         (principal, method, fingerprint) == (&inbound.principal, &inbound.method, &inbound.fingerprint)
@@ -127,7 +127,7 @@ impl LiveRun {
 }
 
 impl Shared {
-    /// Notes that a run may not do what its model wants.
+    /// Writes an audit record for a denied tool call.
     pub(crate) fn note_denied(&self, tape: &Tape, tool: &str, by: &str) {
         let fact = Fact::new(What::PolicyDenied).by(tape.key().as_str()).ended(by);
         self.setup.rules().audit.note(fact.with("tool", tool).with("run", tape.run().as_str()));
@@ -137,28 +137,28 @@ impl Shared {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a job to the session's lane, which is started if there is none. The lock is held, so the lane cannot retire.
+    /// Passes a job to the session's lane and starts the lane if needed. The lock is held, so the lane cannot retire.
     pub(super) fn send(self: &Arc<Self>, live: &mut Live, key: &SessionKey, job: Job) {
         live.lanes.send(key, job, || {
-            // Unbounded: a message that waits is on disk, or its sender waits with it.
+            // Unbounded: a queued message is on disk, or its sender waits for it.
             let (mailbox, jobs) = mpsc::unbounded_channel();
             self.spawn("lane", lane::run(self.clone(), key.clone(), jobs));
             mailbox
         });
     }
 
-    /// Tells something to whoever follows all runs.
+    /// Publishes an event to the subscriber of all runs.
     pub(crate) fn tell(&self, event: HubEvent) {
-        // Without a gateway nobody follows them, and that is fine.
+        // Without a gateway there is no subscriber; the event is dropped.
         self.feed.send(event).ok();
     }
 
-    /// Hands a job to a session's lane.
+    /// Passes a job to a session's lane.
     pub(crate) fn post(self: &Arc<Self>, key: &SessionKey, job: Job) {
         self.send(&mut self.lock(), key, job);
     }
 
-    /// Stops a run of a session, or all of them; returns those that were stopped.
+    /// Aborts one run of a session, or all of them. Returns the aborted runs.
     pub(super) async fn abort(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -176,7 +176,7 @@ impl Shared {
         told.await.unwrap_or_default()
     }
 
-    /// The sessions with runs that a session started, and those that these started, and so on.
+    /// Returns the sessions with runs that this session started, transitively.
     pub(super) fn descendants(&self, key: &SessionKey) -> Vec<SessionKey> {
         let live = self.lock();
         let mut found = vec![key.clone()];
@@ -193,7 +193,8 @@ impl Shared {
         found.split_off(1)
     }
 
-    /// Has everything stopped that a session started; returns how many sessions that are. A lane must not wait for another.
+    /// Aborts all runs that a session started, transitively, without waiting (a lane must not wait for another).
+    /// Returns the number of sessions.
     pub(crate) fn stop_descendants(self: &Arc<Self>, key: &SessionKey, reason: AbortReason) -> usize {
         let children = self.descendants(key);
         for child in &children {
@@ -202,41 +203,41 @@ impl Shared {
         children.len()
     }
 
-    /// Notes which session started the session of a run.
+    /// Records which session started the session of a run.
     pub(crate) fn set_parent(&self, run: &RunId, parent: SessionKey) {
         if let Some(live) = self.lock().runs.get_mut(run) {
             live.parent.get_or_insert(parent);
         }
     }
 
-    /// Sees to it that a run whose end could not be stored ends all the same, as soon as the disk takes it.
+    /// Retries in a task to store the end of a run whose terminal record was rejected.
     pub(crate) fn bury_later(self: &Arc<Self>, (run, accepted_at): (RunId, u64)) {
         let shared = self.clone();
         self.spawn("undertaker", async move {
             loop {
                 tokio::select! {
                     biased;
-                    // The next start finds it unfinished.
+                    // The next start finds the run unfinished.
                     () = shared.draining.cancelled() => return,
                     () = tokio::time::sleep(BURIAL) => {}
                 }
                 let ended = interrupted(accepted_at, shared.ambient.now_ms());
                 let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended) };
                 if shared.writer.commit(vec![terminal]).await.is_ok() {
-                    // Whoever waits for the run learns of its end from the store.
+                    // Waiters read the end of the run from the store.
                     return shared.arrivals.notify_waiters();
                 }
             }
         });
     }
 
-    /// Ends a lane with nothing to do, unless a job came in the meantime.
+    /// Ends an idle lane, unless a job arrived in the meantime.
     pub(crate) fn retire(&self, key: &SessionKey, jobs: &mpsc::UnboundedReceiver<Job>) -> bool {
         self.lock().lanes.retire(key, jobs)
     }
 
-    /// Cleans up after a bug in a lane: those who follow runs that it had taken are told. On disk these are unfinished,
-    /// and a restart takes them up. What it had not taken is not lost: it is for the lane that starts over.
+    /// Cleans up after a panic in a lane: marks the tapes of its runs as broken. On disk these runs are unfinished, and
+    /// a restart recovers them. Jobs that the lane had not read are kept for the restarted lane.
     pub(crate) fn break_off(&self, key: &SessionKey, jobs: &mut mpsc::UnboundedReceiver<Job>) {
         tracing::error!(%key, "a session's task panicked");
         let mut live = self.lock();
@@ -251,7 +252,7 @@ impl Shared {
         });
     }
 
-    /// Forgets a run that is over; from here on the store answers for it. Another of the same name stays.
+    /// Removes a finished run; the store answers for it from now on. A newer run with the same id stays.
     pub(crate) fn forget(&self, tape: &Arc<Tape>) {
         let mut live = self.lock();
         if live.runs.get(tape.run()).is_some_and(|run| Arc::ptr_eq(&run.tape, tape)) {
@@ -259,7 +260,7 @@ impl Shared {
         }
     }
 
-    /// Spawns a task that shutting down waits for.
+    /// Spawns a task that shutdown waits for.
     pub(crate) fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -274,7 +275,7 @@ impl Mailbox for mpsc::UnboundedSender<Job> {
     type Jobs = mpsc::UnboundedReceiver<Job>;
 
     fn put(&self, job: Job) {
-        // It fails only when the runtime goes down and drops the lane; then nobody waits for the job any more, either.
+        // Fails only if the runtime shuts down and drops the lane; the job has no waiters then, either.
         self.send(job).ok();
     }
 

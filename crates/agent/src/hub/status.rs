@@ -1,4 +1,4 @@
-//! How a session stands, for those who are not in it.
+//! Status of a session, as read from outside the session.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Hub {
-    /// What `/status` says of a session, and what time it is; `None` when there is no such session.
+    /// Returns the `/status` text of a session with the current time; `None` if the session does not exist.
     pub async fn status(&self, key: &SessionKey) -> Result<Option<String>, StoreError> {
         let Some(session) = self.0.store.load(key).await? else { return Ok(None) };
         let (record, history) = (session.record, Conversation::read(&session.entries));
@@ -53,14 +53,14 @@ impl Hub {
         Ok(Some(format!("{said}\n{}", clock_line(now, &zone))))
     }
 
-    /// How much is told of a session's tools: `off`, `on` or `full`, as the session says, or else its agent.
+    /// Returns the verbosity of tool output (`off`, `on` or `full`) from the session, else from its agent.
     pub async fn verbosity(&self, key: &SessionKey) -> Result<String, StoreError> {
         let profile = self.agents().of(key.agent());
         let own = self.record(key).await?.and_then(|record| record.verbose_level);
         Ok(own.unwrap_or_else(|| profile.levels(profile.spec()).verbose.to_owned()))
     }
 
-    /// Whether a session shows the model's reasoning while it comes (`/reasoning stream`).
+    /// True if the session streams the model's reasoning (`/reasoning stream`).
     pub async fn streams_reasoning(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let profile = self.agents().of(key.agent());
         let record = self.record(key).await?;
@@ -68,7 +68,7 @@ impl Hub {
         Ok(own.unwrap_or(profile.levels(profile.spec()).reasoning) == "stream")
     }
 
-    /// What is remembered of a session, without its transcript.
+    /// Returns a session's record without its transcript.
     pub async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
         let all = self.0.store.list().await?;
         Ok(all.into_iter().find(|(found, _)| found == key).map(|(_, record)| (*record).clone()))

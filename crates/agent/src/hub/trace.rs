@@ -1,4 +1,4 @@
-//! The life of a run or a message, for whoever wants to know what became of it.
+//! Timelines of runs (`homard trace`).
 
 use homard_proto::RunId;
 use homard_store::{
@@ -9,23 +9,23 @@ use homard_store::{
 use super::Hub;
 use crate::course::{self, Span};
 
-/// The life of a run.
+/// A run with its timeline and deliveries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Life {
-    /// What is known of it.
+    /// The stored run.
     pub row: RunRow,
-    /// What happened, up to now or to its end. For a message that went into another run: what that did since it came.
+    /// Timeline up to now or to the run's end. For an absorbed message: the host run's timeline since the message
+    /// arrived.
     pub steps: Steps,
-    /// Up to when that is told; milliseconds since the epoch.
+    /// End of the timeline, in milliseconds since the epoch.
     pub until: u64,
-    /// What it says on channels, and what became of that.
+    /// Outgoing messages of the run and their delivery states.
     pub posted: Vec<DeliveryRow>,
 }
 
 impl Life {
-    /// What a store knows of a run: by its id, by the name of the event of a channel that led to it, or by that of
-    /// something that it said there; `last` is the newest. `None` when nobody remembers it. Of a run that has not ended, a
-    /// store does not know the steps.
+    /// Finds a run by run id or by external id: an inbound channel event, a delivery, or the platform's message id;
+    /// `last` is the newest run. `None` if it is unknown. The store has no timeline of a run that has not ended.
     pub async fn read(store: &dyn Store, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(row) = find(store, name).await? else { return Ok(None) };
         let posted = store.posted(row.host.as_ref().unwrap_or(&row.run)).await?;
@@ -38,7 +38,7 @@ impl Life {
         Ok(Some(Self { row, steps, until, posted }.seen()))
     }
 
-    /// A message that went into another run has to do with what that did since it came.
+    /// Cuts the timeline of an absorbed message to the time since it arrived.
     fn seen(self) -> Self {
         let steps = if self.row.host.is_some() { self.steps.since(self.row.accepted_at) } else { self.steps };
         Self { steps, ..self }
@@ -61,7 +61,7 @@ async fn find(store: &dyn Store, name: &str) -> Result<Option<RunRow>, StoreErro
 }
 
 impl Hub {
-    /// The life of a run, also of one at work.
+    /// Like [`Life::read`], with the timeline so far of a live run.
     pub async fn life(&self, name: &str) -> Result<Option<Life>, StoreError> {
         let Some(life) = Life::read(&*self.0.store, name).await? else { return Ok(None) };
         if matches!(life.row.state, RunState::Ended(_)) {
@@ -71,14 +71,14 @@ impl Hub {
         Ok(Some(Life { steps, until, ..life }.seen()))
     }
 
-    /// What happened in a run that has not ended.
+    /// Returns the timeline so far of a run that has not ended.
     fn so_far(&self, row: &RunRow) -> (Steps, u64) {
         let until = self.0.ambient.now_ms();
         let tape = self.0.lock().runs.get(row.host.as_ref().unwrap_or(&row.run)).map(|run| run.tape.clone());
         let Some(tape) = tape else { return (Steps::default(), until) };
         let facts = tape.facts();
         let began = facts.iter().find(|fact| matches!(fact.kind, crate::RunEvent::Started { .. })).map(|fact| fact.at);
-        // One that began before this process did.
+        // Starts of the run in earlier processes.
         let begun = row.started_at.into_iter().chain(row.taken_up.iter().copied());
         let begun: Vec<_> = begun.filter(|before| began.is_none_or(|began| *before < began)).collect();
         (
@@ -90,12 +90,12 @@ impl Hub {
         )
     }
 
-    /// The runs that are remembered, the newest first.
+    /// Returns stored runs, newest first.
     pub async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, StoreError> {
         self.0.store.runs(look).await
     }
 
-    /// What models took. One thing may be told in several sums.
+    /// Returns token usage and cost in a period. Several sums may have the same key.
     pub async fn spent(&self, period: &Period) -> Result<Vec<Spent>, StoreError> {
         self.0.store.spent(period).await
     }

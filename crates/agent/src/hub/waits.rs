@@ -1,15 +1,16 @@
-//! Which sessions wait for which, so that none waits for itself through others.
+//! Wait graph of sessions, so that no session waits for itself through others.
 
 use homard_proto::SessionKey;
 
 use super::Hub;
 
-/// Who waits for whom: pairs of sessions, one for each call that waits.
+/// Edges of the wait graph: one pair of sessions per waiting call.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Vec<(SessionKey, SessionKey)>);
 
 impl Waits {
-    /// Notes that one waits for the other, unless the other waits for the one already, directly or through others.
+    /// Adds an edge from `one` to `other`. Returns false if `other` already waits for `one`, directly or through
+    /// others.
     fn begin(&mut self, one: &SessionKey, other: &SessionKey) -> bool {
         let is_free = !self.reaches(other, one);
         if is_free {
@@ -42,7 +43,7 @@ impl Waits {
     }
 }
 
-/// A session waits for another until this is dropped.
+/// Guard: one session waits for another until this is dropped.
 #[derive(Debug)]
 #[must_use = "the wait is over when this is dropped"]
 pub struct Waiting {
@@ -58,8 +59,8 @@ impl Drop for Waiting {
 }
 
 impl Hub {
-    /// Notes that a run of one session waits for a run of another. `None` when that could never end, because the other
-    /// is the same, or waits for the one, directly or through others.
+    /// Registers that a run of `one` waits for a run of `other`. `None` if that would be a deadlock, because `other` is
+    /// the same session or waits for `one`, directly or through others.
     pub fn wait_for(&self, one: &SessionKey, other: &SessionKey) -> Option<Waiting> {
         let is_free = self.0.lock().waits.begin(one, other);
         is_free.then(|| Waiting { hub: self.clone(), one: one.clone(), other: other.clone() })

@@ -1,4 +1,4 @@
-//! What goes in and out of the front door.
+//! Requests to the hub and their results.
 
 use std::{
     collections::BTreeMap,
@@ -33,79 +33,79 @@ use crate::{
     wire::Reported,
 };
 
-/// A message on its way in. [`crate::intake`] makes one from a request.
+/// A message to submit. [`crate::intake`] builds one from a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inbound {
-    /// Names the run; the same name never runs twice.
+    /// Run id; an id never runs twice.
     pub run: RunId,
-    /// Who sends it.
+    /// Sender.
     pub principal: String,
-    /// With which method.
+    /// Request method.
     pub method: String,
-    /// A digest of what was asked.
+    /// Digest of the request.
     pub fingerprint: String,
-    /// The session.
+    /// Key of the session.
     pub key: SessionKey,
-    /// The transcript that a new session gets; `None` for one with a new id.
+    /// Transcript id for a new session; `None` for a fresh one.
     pub session: Option<SessionId>,
-    /// What is said.
+    /// The user message.
     pub message: User,
-    /// The pool that its run draws from.
+    /// Concurrency class of the run.
     pub class: Class,
-    /// How long the run may take; `None` for the agent's own limit.
+    /// Time limit of the run; `None` for the agent's own limit.
     pub timeout: Option<Duration>,
-    /// A change of the session's thinking level: a level, or `off` to forget it.
+    /// New thinking level of the session, or `off` to clear it.
     pub thinking: Option<String>,
-    /// A new label for the session.
+    /// New label of the session.
     pub label: Option<String>,
-    /// The session that started this one.
+    /// Key of the session that started this one.
     pub spawned_by: Option<String>,
-    /// What this run adds to the system prompt.
+    /// Addition to the system prompt of this run.
     pub extra_prompt: Option<String>,
-    /// Whether it is refused rather than cut if it does not fit into the context window.
+    /// True if a message that does not fit into the context window is rejected instead of truncated.
     pub is_strict: bool,
-    /// Whether the sender wants a report instead of a resume if a restart finds the run unfinished.
+    /// True if a restart reports the unfinished run instead of resuming it.
     pub reports_restart: bool,
-    /// What the message asks of the session itself. The lane does it when it is the message's turn.
+    /// Command in the message. The lane executes it when it is the message's turn.
     pub command: Option<Command>,
-    /// Whether its text is meant as it is written, and never as a command.
+    /// True if the text must not be parsed for commands.
     pub is_literal: bool,
-    /// Where it came from, and where its answer goes.
+    /// Origin of the message and destination of its reply.
     pub route: Route,
-    /// That its answer is sent to its route; `None` if those who follow the run are all who get it.
+    /// Delivery of the reply to its route; `None` if only subscribers of the run get it.
     pub post: Option<Post>,
-    /// What it says about its own way through the queue; `None` for a request that is always a run of its own.
+    /// Queue settings in the message itself; `None` for a request that always gets a run of its own.
     pub queue: Option<Inline>,
-    /// How its answer is sent in blocks while it is written; `None` if it is sent when it is done. It is not stored.
+    /// How the reply is sent in blocks while it streams; `None` to send it at the end. Not stored.
     pub blocks: Option<blocks::Rules>,
-    /// Tools that whoever sends it has: a call of one ends the run and is handed over. They are not stored.
+    /// Tools that the client executes: a call of one ends the run and is returned to the client. Not stored.
     pub client_tools: Vec<ToolSpec>,
-    /// The event of a channel that brought it.
+    /// The channel event that brought the message.
     pub origin: Option<Origin>,
-    /// Who said it there.
+    /// Sender on the channel.
     pub sender: Option<Sender>,
-    /// What they said there, if the message says more than that. It is not stored.
+    /// The sender's own text, if the message contains more than that. Not stored.
     pub words: Option<String>,
     /// Working directory of the run's tools; `None` for the agent's workspace.
     pub cwd: Option<PathBuf>,
-    /// How much of its principal's authority its run has.
+    /// How much of its principal's authority the run has.
     pub authority: Authority,
-    /// Settings of its run only.
+    /// Settings of this run only.
     pub overrides: RunOverrides,
-    /// The session id that the sender expects its session to have; with another one the message is refused. It is not
-    /// stored: it counts when the message is accepted.
+    /// Session id that the sender expects; a message for another id is rejected. Not stored: it is checked when the
+    /// message is accepted.
     pub expected_session: Option<SessionId>,
-    /// Messages that its session begins with, if it is new: a conversation that the sender tells of.
+    /// Initial messages of a new session: earlier conversation as given by the sender.
     pub history: Vec<Message>,
     /// True if the session is deleted when the run ends, because no later request can name it.
     pub is_ephemeral: bool,
 }
 
-/// The method of a message that came as an HTTP request.
+/// Method name of messages that came as HTTP requests.
 pub const HTTP: &str = "http";
 
 impl Inbound {
-    /// Whether a model answers it. Other commands are answered at once.
+    /// True if a model answers the message. Other commands are answered at once.
     pub fn asks_model(&self) -> bool {
         match &self.command {
             None | Some(Command::Begin { .. } | Command::BeginWith(_) | Command::Compact(_) | Command::Foreign(..)) => {
@@ -124,7 +124,7 @@ impl Inbound {
         }
     }
 
-    /// Whether a person waits for the answer, on a connection or in a chat.
+    /// True if a person waits for the reply, on a connection or in a chat.
     pub(crate) fn is_attended(&self) -> bool {
         let is_direct = [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL].contains(&self.method.as_str());
         match self.class {
@@ -133,15 +133,14 @@ impl Inbound {
         }
     }
 
-    /// Whether a person or a program of theirs wrote it, and not a model: tasks of sub-agents, messages between sessions,
-    /// jobs and events are written by models.
+    /// True if the message was written by a person or by a client program, not by a model: tasks of sub-agents,
+    /// messages between sessions, jobs and events are written by models.
     pub(crate) fn is_written_by_client(&self) -> bool {
         let methods = [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL];
         self.class == Class::Main && methods.contains(&self.method.as_str())
     }
 
-    /// A message that asks for nothing but an answer, and is taken as it is. Its run's name says all that matters, so it
-    /// may be sent again.
+    /// Builds a message with default options. The run id is its fingerprint, so it can be sent again.
     pub fn plain(run: RunId, (principal, method): (&str, &str), key: SessionKey, message: User) -> Self {
         Self {
             fingerprint: run.to_string(),
@@ -179,43 +178,43 @@ impl Inbound {
     }
 }
 
-/// The rules of the house.
+/// Rules of the gateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {
-    /// When sessions get a new transcript by themselves.
+    /// When sessions are reset automatically.
     pub freshness: Freshness,
-    /// The words that give them one.
+    /// Words that reset a session.
     pub triggers: Triggers,
-    /// How messages wait.
+    /// Queue settings.
     pub queue: QueueRules,
-    /// How much of a chat is shown to models.
+    /// Limits on chat history in the context.
     pub history: HistoryLimits,
-    /// What goes out on channels.
+    /// Rules for outgoing channel messages.
     pub post: PostRules,
-    /// Who takes part in the loop.
+    /// Registered hooks.
     pub hooks: Hooks,
-    /// Where it is noted what matters to whoever guards the house.
+    /// The security audit log.
     pub audit: Audit,
-    /// What models may take.
+    /// Usage budgets.
     pub limits: Limits,
-    /// Which working directories a request may name.
+    /// Working directories that a request may name.
     pub working_dirs: WorkingDirs,
 }
 
-/// Which working directories a request may name; without a check, none.
+/// Check for working directories in requests; without a check, none is allowed.
 #[derive(Clone, Default)]
 pub struct WorkingDirs(Option<Arc<CheckDir>>);
 
-/// Checks a directory that a request names: its real path, or why the run may not work there. Blocks.
+/// Checks a directory: returns its real path, or why a run may not use it. Blocks.
 type CheckDir = dyn Fn(&Path) -> Result<PathBuf, String> + Send + Sync;
 
 impl WorkingDirs {
-    /// Those that pass a check.
+    /// Allows the directories that pass a check.
     pub fn new(check: impl Fn(&Path) -> Result<PathBuf, String> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(check)))
     }
 
-    /// The real path of a directory that a request names, or why its run may not work there.
+    /// Returns the real path of a requested directory, or why a run may not use it.
     pub(crate) async fn check(&self, directory: PathBuf) -> Result<PathBuf, String> {
         let Some(check) = self.0.clone() else {
             return Err("requests cannot choose a working directory here".to_owned());
@@ -231,7 +230,7 @@ impl fmt::Debug for WorkingDirs {
     }
 }
 
-/// Two are equal if they have the same check.
+/// Equal if both share the same check.
 impl PartialEq for WorkingDirs {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -243,12 +242,12 @@ impl PartialEq for WorkingDirs {
 }
 
 impl Rules {
-    /// What a message turns out to be. Only the owner's are read; anybody else's are taken as they are.
+    /// Parses a message for commands. Only the owner's messages are parsed.
     pub(crate) fn read(&self, principal: &str, text: &str) -> Parsed {
         if principal == OWNER {
             let parsed = command::parse(text, &self.triggers);
             match self.hooks.command(text) {
-                // Our own words come first.
+                // Built-in commands take precedence.
                 Some((foreign, words)) if parsed.command.is_none() => {
                     let command = Some(Command::Foreign(foreign.name().to_owned(), words));
                     Parsed { command, inline: Inline::default(), text: String::new() }
@@ -261,54 +260,54 @@ impl Rules {
     }
 }
 
-/// How messages wait, unless they or their sessions say otherwise.
+/// Default queue settings, below those of messages and sessions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueRules {
-    /// Everywhere.
+    /// Settings for all channels.
     pub all: Overrides,
-    /// On a channel, by its name.
+    /// Settings by channel name.
     pub by_channel: BTreeMap<String, Overrides>,
 }
 
 impl QueueRules {
-    /// The rules of a route's channel, and those of the house.
+    /// Returns the settings of a route's channel and the global ones.
     pub(crate) fn of(&self, route: &Route) -> (Overrides, Overrides) {
         let channel = route.channel.as_ref().and_then(|channel| self.by_channel.get(channel));
         (channel.copied().unwrap_or_default(), self.all)
     }
 }
 
-/// A message that was taken in.
+/// An accepted message.
 #[derive(Debug, Clone)]
 pub struct Accepted {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// The session.
+    /// Key of the session.
     pub key: SessionKey,
-    /// Milliseconds since the epoch.
+    /// When it was accepted, in milliseconds since the epoch.
     pub at: u64,
-    /// What happens with it.
+    /// What happens to the message.
     pub disposition: Disposition,
 }
 
-/// What happens with a message that was taken in.
+/// What happens to an accepted message.
 #[derive(Debug, Clone)]
 pub enum Disposition {
-    /// A new run, on this tape.
+    /// A new run with this tape.
     New(Arc<Tape>),
-    /// The same request is already at work, on this tape.
+    /// The same request is already live, with this tape.
     InFlight(Arc<Tape>),
-    /// The same request was done before, with this result.
+    /// The same request has already finished with this result.
     Finished(Box<Reported>),
 }
 
-/// Why a message was not taken in.
+/// Why a message was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The id belongs to another request.
+    /// The run id belongs to another request.
     #[error("idempotency_conflict: run id {0} was already used for another request")]
     Conflict(RunId),
-    /// The session does not take messages.
+    /// The session does not accept messages.
     #[error("send blocked by session policy")]
     Blocked,
     /// The session does not have the session id that the sender expects.
@@ -316,13 +315,13 @@ pub enum SubmitError {
         "the session has another session id than the one that was named; read its history, and send the message again"
     )]
     SessionChanged,
-    /// Too much waits; nothing was taken in.
+    /// Too many messages are queued; nothing was stored.
     #[error("overloaded: too many messages wait; send it again in a while")]
     Overloaded,
-    /// It could not be stored; nothing was taken in.
+    /// The message could not be stored.
     #[error("the message could not be stored: {0}")]
     Store(#[from] StoreError),
-    /// The process is going down.
+    /// The process is shutting down.
     #[error("gateway_draining: the gateway is stopping; send it again when it is back")]
     Stopping,
     /// The same request was accepted before, and its run is held.
@@ -330,42 +329,42 @@ pub enum SubmitError {
     Held(RunId),
 }
 
-/// Whether a message was taken in, once that is known.
+/// Admission state of a message.
 #[derive(Debug, Clone)]
 pub(crate) enum Admission {
-    /// Not known yet.
+    /// Not decided yet.
     Pending,
-    /// It is on disk.
+    /// The message is on disk.
     Accepted,
-    /// It was on disk before.
+    /// The message was already on disk.
     Duplicate(Box<RunRow>),
-    /// Its id belongs to another request.
+    /// The run id belongs to another request.
     Conflict,
-    /// The session does not take messages.
+    /// The session does not accept messages.
     Blocked,
     /// The session has another session id than the sender expects.
     SessionChanged,
-    /// There is no room for it.
+    /// The queue is full.
     Overloaded,
-    /// It is not on disk.
+    /// The message could not be stored.
     Failed(StoreError),
 }
 
-/// What `agent.wait` learns.
+/// Result of `agent.wait`.
 #[derive(Debug, Clone)]
 pub enum Waited {
-    /// The run is over.
+    /// The run has ended.
     Ended(Box<Reported>),
-    /// Time is up and the run still waits for its turn.
+    /// Timeout; the run is still queued.
     Queued,
-    /// Time is up, or nobody knows the run.
+    /// Timeout, or the run is unknown.
     Timeout,
-    /// The run's end could not be stored; the text says why.
+    /// The run's end could not be stored, for this reason.
     Broken(String),
 }
 
 impl Waited {
-    /// What a tape says now.
+    /// Reads the current state of a tape.
     pub(super) fn now(tape: &Tape) -> Self {
         match tape.state() {
             State::Ended(end) => Self::Ended(Box::new(Reported::of(tape.run(), tape.key(), &end))),
@@ -376,17 +375,17 @@ impl Waited {
     }
 }
 
-/// News from all runs, for whoever follows them all. A tape with news is announced once until it is read.
+/// Event for the subscriber of all runs. A tape with new events is published once until it is read.
 #[derive(Debug, Clone)]
 pub enum HubEvent {
-    /// There is something new on this tape.
+    /// This tape has new events.
     Run(Arc<Tape>),
-    /// Nothing more is done about something that was to be said on a channel.
+    /// Final state of a delivery.
     Delivery(Box<Delivered>),
 }
 
 impl Inbound {
-    /// The session that started its session, if one did.
+    /// Returns the session that started this message's session, if any.
     pub(crate) fn parent(&self) -> Option<SessionKey> {
         let agent = self.key.agent().cloned().unwrap_or_else(AgentId::main);
         self.spawned_by.as_deref().and_then(|parent| SessionKey::parse(parent, &agent).ok())
@@ -394,7 +393,7 @@ impl Inbound {
 }
 
 impl From<RunRow> for Inbound {
-    /// A run that became a part of another: its message stands in the transcript.
+    /// Restores an absorbed message; its text is in the transcript.
     fn from(row: RunRow) -> Self {
         Self::from(Accept {
             run: row.run,
@@ -411,7 +410,7 @@ impl From<RunRow> for Inbound {
 }
 
 impl From<Accept> for Inbound {
-    /// What was taken in before a restart. What changes the session's record was done then.
+    /// Restores a message accepted before a restart. Its changes to the session's record were made then.
     fn from(accept: Accept) -> Self {
         let message = match accept.message {
             Message::User(user) => user,

@@ -1,5 +1,4 @@
-//! What is at work, and whether it gets on: told apart by when something last happened. Nothing acts on it; a lane needs
-//! no watchdog to be free.
+//! Live runs and their progress, by the time of their last event. For display only: lanes need no watchdog.
 
 use std::time::Duration;
 
@@ -7,43 +6,43 @@ use homard_proto::{RunId, SessionKey};
 
 use crate::tape::{State, Tape};
 
-/// Without news for so long, a run is worth a look.
+/// Time without events after which a run is long-running.
 const LONG: Duration = Duration::from_secs(2 * 60);
-/// Without news for so long, it hangs for all that anybody can tell.
+/// Time without events after which a run is considered stalled.
 const STALLED: Duration = Duration::from_secs(6 * 60);
 
 /// A run that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// Its session.
+    /// Key of its session.
     pub key: SessionKey,
-    /// Milliseconds since the epoch.
+    /// When it was accepted, in milliseconds since the epoch.
     pub accepted_at: u64,
-    /// How long nothing has happened.
+    /// Time since the last event.
     pub quiet: Duration,
-    /// How it gets on.
+    /// Progress.
     pub pace: Pace,
 }
 
-/// How a run gets on.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// It waits for its turn.
+    /// Queued.
     Queued,
-    /// It is at work.
+    /// Active.
     Running,
-    /// It is at work, and nothing has happened for two minutes.
+    /// Active, without events for two minutes.
     LongRunning,
-    /// It is at work, and nothing has happened for six minutes.
+    /// Active, without events for six minutes.
     Stalled,
-    /// It has not ended, and nobody is at work on it: its end could not be stored. A restart takes it up.
+    /// Not ended and without a task: its end could not be stored. A restart recovers it.
     Stuck,
 }
 
 impl Pace {
-    /// How it is called.
+    /// Returns the serialized name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -56,7 +55,7 @@ impl Pace {
 }
 
 impl Work {
-    /// What a tape says of its run; `None` when that has ended or never was.
+    /// Builds the view of a tape's run; `None` if the run has ended or was rejected.
     pub(super) fn of(tape: &Tape, now: u64) -> Option<Self> {
         let quiet = Duration::from_millis(now.saturating_sub(tape.last_at()));
         let pace = match tape.state() {

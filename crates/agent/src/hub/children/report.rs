@@ -1,21 +1,21 @@
-//! What is told of a child that has ended. No I/O.
+//! Texts that report the end of a child run. No I/O.
 
 use homard_proto::{Generation, SessionKey};
 
 use super::{Errand, Fate};
 use crate::wire::Reported;
 
-/// How much of a task is kept in a child's record, in characters.
+/// Maximum characters of a task that are stored in a child's record.
 const BRIEF: usize = 300;
-/// How much of a child's last words is told, in characters.
+/// Maximum characters of a child's final reply in its report.
 const MOST: usize = 24_000;
 
-/// The beginning of a task, in one line.
+/// Shortens a task to one line.
 pub(super) fn brief(task: &str) -> String {
     cut(&task.split_whitespace().collect::<Vec<_>>().join(" "), BRIEF)
 }
 
-/// What the session that started a child is told when it has ended.
+/// Builds the report for the parent session.
 pub(super) fn words(label: Option<&str>, child: &SessionKey, errand: &Errand, report: &Reported) -> String {
     let name = label.map(|label| format!(" \"{}\"", brief(label))).unwrap_or_default();
     let what = match Fate::of(report.outcome()) {
@@ -42,7 +42,7 @@ pub(super) fn words(label: Option<&str>, child: &SessionKey, errand: &Errand, re
     lines.join("\n")
 }
 
-/// What the next run is told of a child that was stopped.
+/// Builds the note about a stopped child for the parent's next run.
 pub(super) fn stopped(label: Option<&str>, child: &SessionKey) -> String {
     match label {
         Some(label) => format!("the sub-agent \"{}\" ({child}) was stopped and makes no report", brief(label)),

@@ -1,4 +1,4 @@
-//! Lanes that go and lanes that break, in a hub.
+//! Tests of lanes that retire and lanes that panic.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -21,10 +21,10 @@ use crate::{
     intake,
 };
 
-/// Longer than a lane with nothing to do stays.
+/// Longer than an idle lane lives.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A model that says hello, but panics in the lane when it is asked for the first time what it is.
+/// A model that answers hello, but panics in the lane on the first call of `spec`.
 struct Hello {
     spec: Spec,
     breaks: AtomicBool,
@@ -56,7 +56,7 @@ async fn submit(hub: &Hub, session: &str, run: &str) -> Result<Accepted, SubmitE
     hub.submit(inbound).await
 }
 
-/// What a run came to.
+/// Returns a run's outcome.
 async fn end(hub: &Hub, run: &str) -> Outcome {
     match hub.wait(&RunId::parse(run).unwrap(), LONG * 10_000).await {
         Ok(Waited::Ended(report)) => report.outcome().clone(),

@@ -1,4 +1,4 @@
-//! Who answers a run: the agent's own models, or the one that somebody chose for the session.
+//! Model selection for a run: the agent's own candidates, or the model chosen for the session.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -20,27 +20,27 @@ use crate::{
     profile::{Profile, RetryTime},
 };
 
-/// The members of a record that name the model and the credential of its session.
+/// Fields of a session's record with its model and credential overrides.
 const MODEL: &str = "modelOverride";
 const PROVIDER: &str = "providerOverride";
 const CREDENTIAL: &str = "authProfileOverride";
 const SOURCE: &str = "authProfileOverrideSource";
 
-/// Who answers a run, when its time is up, and why nobody can, if so.
+/// Model candidates and deadline of a run, and why no model can be asked, if so.
 pub(super) struct Answerer {
     pub(super) failover: Failover,
     pub(super) deadline: Option<u64>,
     pub(super) trouble: Option<Error>,
 }
 
-/// What is asked of whoever answers.
+/// What the model selection needs to know about a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question<'a> {
-    /// The run.
+    /// Id of the run.
     pub(crate) run: &'a RunId,
-    /// How hard to think, if the message says so.
+    /// Thinking level that the message asks for.
     pub(crate) thinking: Option<&'a str>,
-    /// Whether somebody waits for the answer.
+    /// True if a person waits for the reply.
     pub(crate) is_attended: bool,
 }
 
@@ -51,7 +51,7 @@ impl<'a> From<&'a Inbound> for Question<'a> {
     }
 }
 
-/// Chooses who answers a run of a session.
+/// Selects the model candidates for a run of a session.
 pub(super) fn choose(
     profile: &Profile,
     record: &mut Record,
@@ -70,7 +70,8 @@ pub(super) fn choose(
     let kept = record.thinking_level.as_deref().unwrap_or(profile.levels(spec).thinking);
     let mut level = Level::parse(kept).unwrap_or_default();
     if level == Level::Xhigh && !spec.thinking.contains(&level) {
-        // The most is what some models have and others do not: who asks for it now is told, a session that had it goes on.
+        // Not every model has the highest level: a message that asks for it now gets an error; a session that has it
+        // already continues with `high`.
         if asked == Some(level.as_str()) {
             let text = format!("{}/{} cannot think as hard as xhigh; ask for high", spec.provider, spec.model);
             trouble.get_or_insert(Error::new(ErrorKind::Rejected, text));
@@ -84,7 +85,7 @@ pub(super) fn choose(
     Answerer { failover: Failover::begin(roster, terms, at), deadline, trouble }
 }
 
-/// The name of the model that answers in a session, as `provider/model`: the run's own, or the session's, or the agent's.
+/// Returns the session's model as `provider/model`: the run's override, else the session's, else the agent's.
 pub(crate) fn name(profile: &Profile, record: &Record) -> String {
     let text = |name: &str| record.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     if let Some(name) = &profile.run_model {
@@ -95,7 +96,7 @@ pub(crate) fn name(profile: &Profile, record: &Record) -> String {
     format!("{provider}/{}", text(MODEL).unwrap_or(&spec.model))
 }
 
-/// The model that answers in a session: the one that somebody chose, or the agent's own.
+/// Returns the session's model: its override, or the agent's own.
 pub(crate) fn model(profile: &Profile, record: &Record) -> Arc<dyn Model> {
     match chosen(profile, record) {
         Some(Ok(roster)) => roster.first().clone(),
@@ -103,7 +104,7 @@ pub(crate) fn model(profile: &Profile, record: &Record) -> Arc<dyn Model> {
     }
 }
 
-/// The model that somebody chose for the session; an error if there is none of that name.
+/// Returns the candidates of the session's model override; an error if that model does not exist.
 fn chosen(profile: &Profile, record: &Record) -> Option<Result<Roster, Error>> {
     let name = name(profile, record);
     let spec = profile.spec();
@@ -120,15 +121,15 @@ fn chosen(profile: &Profile, record: &Record) -> Option<Result<Roster, Error>> {
     Some((profile.choose)(&name).map_err(no_such))
 }
 
-/// The model that a name means, as `(provider, model)`, if it can be chosen for a session. A name may be an alias.
+/// Resolves a model name or alias to `(provider, model)`, if it can be chosen for a session.
 pub(super) fn find(profile: &Profile, name: &str) -> Result<(String, String), String> {
     let roster = (profile.choose)(name).map_err(|why| format!("{name} cannot be chosen: {why}"))?;
     let spec = roster.first().spec();
     Ok((spec.provider.clone(), spec.model.clone()))
 }
 
-/// Replaces the model that changes of a record choose by the one that it means; an error if there is none. Every way to
-/// choose a model comes here or to [`find`].
+/// Replaces the model in changes of a record by its resolved name; an error if it does not exist. Every way to choose a
+/// model goes through this function or [`find`].
 pub(super) fn check(profile: &Profile, changes: &mut Extra) -> Result<(), String> {
     let text = |name: &str| changes.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     let Some(model) = text(MODEL) else { return Ok(()) };
@@ -150,7 +151,7 @@ fn preferred(record: &Record) -> Preferred {
     }
 }
 
-/// Notes which credential the session prefers from here on, unless a person chose one.
+/// Records the credential that the session prefers from now on, unless a person chose one.
 pub(super) fn prefer(record: &mut Record, credential: &Arc<str>) {
     if record.extra.get(SOURCE).and_then(Value::as_str) == Some("user") {
         return;

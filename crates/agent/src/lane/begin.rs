@@ -1,4 +1,4 @@
-//! How a run begins: a new one with its message, one that a restart found with what it did before.
+//! Start of a run: a new one with its message, or a recovered one with its earlier progress.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -42,34 +42,34 @@ use crate::{
     writer::Then,
 };
 
-/// The method of a message that the house sends itself when a conversation is full.
+/// Method name of the message that the gateway submits itself when the context is full.
 pub(super) const AUTO_COMPACT: &str = "compaction";
 
-/// The method of one that it sends itself when a conversation is nearly full.
+/// Method name of the message that the gateway submits itself when the context is nearly full.
 pub(super) const AUTO_FLUSH: &str = "memory-flush";
 
-/// How far a run had come when the process ended.
+/// Progress of a run at the time the process ended.
 #[derive(Debug)]
 pub(crate) struct Resume {
-    /// The transcript that it worked in.
+    /// Transcript that the run wrote to.
     pub(crate) session: Option<SessionId>,
-    /// When it began, each time. Milliseconds since the epoch.
+    /// Time of each start, in milliseconds since the epoch.
     pub(crate) begun: Vec<u64>,
-    /// What it added to the transcript after its own message.
+    /// Entries that the run added to the transcript after its own message.
     pub(crate) entries: Vec<Entry>,
-    /// Answers to open calls that are known; the other open calls are run again.
+    /// Known results of open tool calls; the other open calls are executed again.
     pub(crate) answers: Vec<ToolResult>,
-    /// Set for a run that was held and released: its message enters the transcript again.
+    /// Set for a run that was held and released: its message is added to the transcript again.
     pub(crate) reentry: Option<Hold>,
 }
 
-/// What a model reads beside a message that enters the transcript again.
+/// Note to the model beside a message that is added to the transcript again.
 const REENTERED: &str = "Work on this message was interrupted several times. It stands in this conversation once before, with \
                          what was done until then. Do not repeat what is done already.";
 
 impl Resume {
-    /// For a run that was held and released. Its calls were answered when it was held, and it works in whichever transcript
-    /// its session has by now.
+    /// Builds the progress of a run that was held and released. Its open calls were answered when it was held, and it
+    /// continues in the current transcript of its session.
     pub(crate) fn reentry(found: &Unfinished) -> Self {
         Self {
             session: None,
@@ -80,16 +80,16 @@ impl Resume {
         }
     }
 
-    /// What its answers took before the process ended.
+    /// Returns the token usage of the run's answers before the process ended.
     fn took(&self) -> Sum {
         self.entries.iter().filter_map(assistant).map(|said| Sum::from(&said.usage)).sum()
     }
 }
 
 impl Lane {
-    /// Puts the run's beginning on its way to disk and gathers what the run needs.
+    /// Queues the records of the run's start for the writer and builds the run's scope.
     ///
-    /// `None` when the session is not at hand: an earlier commit failed, and nothing about it can be trusted.
+    /// Returns `None` if the session is not loaded: an earlier commit failed, and its cached state cannot be trusted.
     pub(super) async fn begin(
         &mut self,
         queued: &mut Queued,
@@ -106,7 +106,7 @@ impl Lane {
         }
         let session = self.session.as_mut()?;
         let id = session.record.session_id.clone();
-        // A run that goes on belongs to the transcript that it began in.
+        // A resumed run belongs to the transcript it started in.
         if queued.resume.as_ref().and_then(|resume| resume.session.as_ref()).is_some_and(|began| *began != id) {
             queued.take_up(at);
             return None;
@@ -171,7 +171,7 @@ impl Lane {
             compacting: queued.compacting.clone(),
             wish: queued.wish(),
             margin: session.margin.clone(),
-            // Nobody knows how far one that a restart found had come with it, and nothing is to be done twice.
+            // It is unknown how far a resumed run had come with its flush, and nothing must be done twice.
             is_flushed: margin::is_flushed(&session.record) || (queued.is_resumed && queued.wish().is_some()),
             hurry: queued.hurry.clone(),
             said: 0,
@@ -236,17 +236,17 @@ impl Lane {
 }
 
 impl Inbound {
-    /// Whether the house sent it to itself, and nobody waits for it.
+    /// True if the gateway submitted it itself, so that no sender waits for it.
     pub(crate) fn is_of_house(&self) -> bool {
         [AUTO_COMPACT, AUTO_FLUSH].contains(&self.method.as_str())
     }
 }
 
 impl Queued {
-    /// What it asks for instead of an answer, if it does.
+    /// Returns what the message asks for instead of an answer, if anything.
     pub(super) fn wish(&self) -> Option<Wish> {
         match (self.inbound.method.as_str(), &self.inbound.command) {
-            // By the method: after a restart only the owner's messages are read as commands.
+            // By method, because after a restart only the owner's messages are parsed as commands.
             (AUTO_FLUSH, _) => Some(Wish::Notes),
             (AUTO_COMPACT, _) => Some(Wish::Short { focus: None, is_quiet: true }),
             (_, Some(Command::Foreign(word, words))) => {
@@ -257,35 +257,35 @@ impl Queued {
         }
     }
 
-    /// Whether the house sent it to itself, and nobody waits for it.
+    /// True if the gateway submitted it itself, so that no sender waits for it.
     pub(super) fn is_of_house(&self) -> bool {
         self.inbound.is_of_house()
     }
 
-    /// What the caller tells the model, and where the message came from.
+    /// Returns the caller's addition to the system prompt and the route of the message.
     pub(super) fn told_by(&self) -> (Option<&str>, &Route) {
         (self.inbound.extra_prompt.as_deref(), &self.inbound.route)
     }
 
-    /// What a run of this message brings along.
+    /// Loads the attachments of a run for this message.
     pub(super) async fn bring(&self, profile: &Profile, kit: &Kit, sees: bool) -> Brought {
-        // What a run had before the restart is in its transcript.
+        // A run that had started before the restart has them in its transcript.
         if self.resume.is_some() || self.is_resumed {
             return Brought::default();
         }
         let text = self.first_message().content.text();
         let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
         let mut brought = if is_owner { Brought::skill(kit, &text) } else { Brought::default() };
-        // What anybody else names may be a file that is not theirs to see. A model reads pictures with its tools, which stay
-        // in the workspace.
+        // A path named by anyone else may be a file they must not see. A model reads pictures with its tools, which are
+        // confined to the workspace.
         if sees && self.inbound.principal == OWNER && self.inbound.is_written_by_client() {
             brought.add_pictures(profile, &text).await;
         }
         brought
     }
 
-    /// What stands in the transcript: a message that begins a new one stands there without the command, and one that
-    /// speaks for others with all that they said.
+    /// Returns the message for the transcript: without its command if it starts a new transcript, and with the merged
+    /// text if it hosts absorbed messages.
     pub(super) fn first_message(&self) -> User {
         let inbound = &self.inbound;
         let text = match (&self.prompt, &inbound.command) {
@@ -294,7 +294,7 @@ impl Queued {
             (None, _) => return inbound.message.clone(),
         };
         let mut message = User { extra: inbound.message.extra.clone(), ..User::text(text, inbound.message.timestamp) };
-        // Pictures of all for whom it speaks.
+        // Pictures of all messages that are merged into it.
         let all = std::iter::once(inbound).chain(self.guests.iter().map(|guest| &guest.inbound));
         let pictures = all.flat_map(|inbound| inbound.message.content.images().cloned()).map(Block::Image);
         if let Content::Blocks(blocks) = &mut message.content {
@@ -303,14 +303,14 @@ impl Queued {
         message
     }
 
-    /// Those of its messages of which the model gets a summary only.
+    /// Returns the runs whose messages the model gets only as a summary.
     fn summarized(&self) -> Arc<[RunId]> {
         let all = self.guests.iter().chain([self]);
         let summarized = all.filter(|one| one.tape.placed() == Placed::Summarized);
         summarized.map(|one| one.inbound.run.clone()).collect()
     }
 
-    /// Takes up what the run did before the restart, whether it goes on or ends.
+    /// Restores the run's progress from before the restart, whether the run continues or ends.
     pub(super) fn take_up(&mut self, at: u64) {
         if let Some(resume) = self.resume.take() {
             self.session = resume.session;
@@ -321,13 +321,13 @@ impl Queued {
     }
 }
 
-/// Puts what a run did before the restart on its tape; returns how many assistant messages that were.
+/// Emits the events of a run from before the restart on its tape. Returns the number of assistant messages.
 fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
     let mut said_so_far = 0;
     let mut made: Vec<_> = branch::compactions(entries).into_iter().filter(|made| !made.is_undone).collect();
     for entry in entries {
         if let Some(place) = made.iter().position(|made| made.id == entry.id) {
-            // An answer says itself when it was written; this does not.
+            // An assistant message contains its own timestamp; a compaction does not.
             let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
             tape.pass(at, RunEvent::Compacting);
             let next = if said_so_far == 0 { Next::FirstAnswer } else { Next::Answer };
@@ -340,7 +340,7 @@ fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
     said_so_far
 }
 
-/// What a line of a transcript says that happened.
+/// Maps a transcript entry to the event that it records.
 pub(super) fn told_before(entry: &Entry, at: u64) -> Option<Event> {
     let Kind::Message(said) = &entry.kind else { return None };
     let kind = match &said.message {

@@ -1,7 +1,7 @@
-//! Changes of a session from outside, as jobs of its lane: nobody else writes what a lane believes in.
+//! Changes to a session from outside, executed by its lane, which is the only writer of the session.
 //!
-//! A run at work does not notice a change or a new transcript: it stays in the one that it began in, and ends there.
-//! Only a session that is to be deleted has its runs stopped first.
+//! An active run is not affected by a changed record or a new transcript: it finishes in the transcript it started in.
+//! Only the deletion of a session stops its runs first.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -25,98 +25,98 @@ use crate::{
     run::margin,
 };
 
-/// A change of a session's record from outside.
+/// A change to a session's record from outside.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch {
-    /// The transcript that the caller believes in, if it matters to it.
+    /// Session id that the caller expects, if any.
     pub expected: Option<SessionId>,
-    /// New values by their names in the record; `null` clears one. What is not named stays as it is.
+    /// New values by field name; `null` clears a field. Other fields are kept.
     pub changes: Extra,
 }
 
 /// Why a session was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// The record would not be one.
+    /// The result would not be a valid record.
     #[error("the session's record cannot take this: {0}")]
     Invalid(String),
-    /// There is no session yet, and nobody could answer in it.
+    /// The session does not exist, and neither does its agent.
     #[error("unknown agent id \"{0}\"")]
     UnknownAgent(AgentId),
-    /// The main session is always there.
+    /// The main session cannot be deleted.
     #[error("Cannot delete the main session ({0}).")]
     Main(SessionKey),
-    /// It cannot be done; the text says why.
+    /// The change is not possible; the text says why.
     #[error("{0}")]
     Refused(String),
-    /// The session is not the one that the caller believes in.
+    /// The session does not have the session id that the caller expects.
     #[error("the session got another transcript in the meantime; look at it and try again")]
     Changed,
-    /// Nothing was ever said in it, or there is no such session.
+    /// The session does not exist or is empty.
     #[error("session not found")]
     NoSession,
-    /// A run is at work, and its lines must not be parted.
+    /// A run is active, and its entries must stay contiguous.
     #[error("the session is busy; try again when its runs have ended")]
     Busy,
-    /// It could not be stored.
+    /// The change could not be stored.
     #[error("the change could not be stored: {0}")]
     Store(#[from] StoreError),
-    /// The process is going down.
+    /// The process is shutting down.
     #[error("the gateway is stopping; try again when it is back")]
     Stopping,
 }
 
-/// A session that is gone.
+/// A deleted session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deleted {
-    /// Where its transcript was put, if it had one.
+    /// Path of the archived transcript, if there was one.
     pub archive: Option<PathBuf>,
 }
 
-/// A message that [`Hub::inject`](crate::Hub::inject) put into a transcript.
+/// A message that [`Hub::inject`](crate::Hub::inject) added to a transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InjectedMessage {
-    /// The transcript.
+    /// Id of the transcript.
     pub session: SessionId,
-    /// Its entry there.
+    /// Id of its entry.
     pub entry: EntryId,
     /// The message.
     pub message: Assistant,
 }
 
-/// Where the outcome of a change goes.
+/// Sender for the result of a change.
 type Tell<T> = oneshot::Sender<Result<T, ChangeError>>;
 
-/// A change for a lane to make.
+/// A change for the lane to make.
 #[derive(Debug)]
 pub(crate) enum Chore {
-    /// The record changes.
+    /// Changes fields of the record.
     Patch(Patch, Tell<Record>),
-    /// The session gets a new transcript; hooks are told why.
+    /// Starts a new transcript; the reason is passed to hooks.
     Reset(&'static str, Tell<Record>),
-    /// The session's next run is told of something that happened.
+    /// Records an event for the session's next run.
     Event((String, Authority), Tell<()>),
-    /// The session's background commands change; tells whether they did.
+    /// Changes the session's background commands. The result is true if the record changed.
     Command(background::Change, Tell<bool>),
-    /// The assistant is to have said something.
+    /// Appends an assistant message that no model wrote.
     Note(String, Tell<InjectedMessage>),
-    /// A compaction is undone, the last one if none is named.
+    /// Undoes a compaction, the last one if none is named.
     Undo(Option<EntryId>, Tell<EntryId>),
-    /// The session goes.
+    /// Deletes the session.
     Delete(Deletion),
 }
 
-/// A session's end.
+/// A requested deletion of the session.
 #[derive(Debug)]
 pub(crate) struct Deletion {
-    /// The transcript that the caller believes in, if it matters to it.
+    /// Session id that the caller expects, if any.
     pub(crate) expected: Option<SessionId>,
-    /// What was there, if anything was.
+    /// Receives what was deleted, if the session existed.
     pub(crate) tell: Tell<Option<Deleted>>,
 }
 
 impl Lane {
-    /// Makes a change. `active` is the run whose turn it is. Whoever asked may have gone, and that is fine.
+    /// Makes a change. `active` is the active run. The caller may have gone; the result is then dropped.
     pub(super) async fn change(&mut self, chore: Chore, active: Option<&mut Queued>) {
         if active.is_none() && self.inbox.is_empty() {
             self.refresh();
@@ -139,7 +139,7 @@ impl Lane {
                 tell.send(changed).ok();
             }
             Chore::Note(text, tell) => {
-                // A run that a restart found may wait for its turn with calls that are not answered.
+                // A recovered run may be queued with unanswered tool calls.
                 let is_busy = active.is_some() || !self.inbox.is_empty();
                 let noted = if is_busy { Err(ChangeError::Busy) } else { self.note(&text).await };
                 tell.send(noted).ok();
@@ -163,7 +163,7 @@ impl Lane {
         }
     }
 
-    /// Changes what the record says of background commands. A session that is gone has none.
+    /// Changes the background commands in the record. A deleted session has none.
     async fn note_command(&mut self, change: &background::Change) -> Result<bool, ChangeError> {
         self.open().await?;
         let Some(changed) = self.session.as_ref().and_then(|session| change.apply(&session.record)) else {
@@ -182,7 +182,7 @@ impl Lane {
         Ok(record)
     }
 
-    /// Makes a compaction void. There is no run at work.
+    /// Undoes a compaction. No run is active.
     async fn undo(&mut self, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
         let session = self.hub.store.load(&self.key).await?.ok_or(ChangeError::NoSession)?;
         let mut made = branch::compactions(&session.entries).into_iter().rev().filter(|made| !made.is_undone);
@@ -199,12 +199,12 @@ impl Lane {
         let session = record.session_id.clone();
         let patch = Rec::Patch { run: None, key: key.clone(), expect: Some(session.clone()), record: Box::new(record) };
         self.store_all(vec![Rec::Entry { run: None, key, session, entry }, patch]).await?;
-        // What counts again is on disk.
+        // The restored history is on disk.
         self.session = None;
         Ok(undone)
     }
 
-    /// Adds words that no model said to the transcript. There is no run at work.
+    /// Appends a message that no model wrote to the transcript. No run is active.
     async fn note(&mut self, text: &str) -> Result<InjectedMessage, ChangeError> {
         self.open().await?;
         let session = self.session.as_ref().filter(|session| !session.history.is_empty());
@@ -236,14 +236,14 @@ impl Lane {
         self.rewrite(change).await
     }
 
-    /// Whether the session is the one that a caller believes in.
+    /// Checks that the session has the session id that the caller expects.
     async fn expects(&mut self, expected: Option<&SessionId>) -> Result<(), ChangeError> {
         self.open().await?;
         let found = self.session.as_ref().map(|session| &session.record.session_id);
         if expected.is_none() || expected == found { Ok(()) } else { Err(ChangeError::Changed) }
     }
 
-    /// Changes the session's record on disk and then here; a session that is not there yet is made.
+    /// Changes the session's record on disk and then in memory; creates the session if it does not exist.
     async fn rewrite(
         &mut self,
         change: impl FnOnce(&Record) -> Result<Record, ChangeError>,
@@ -267,7 +267,7 @@ impl Lane {
         Ok(record)
     }
 
-    /// Deletes the session for all who asked for it. There is no run at work.
+    /// Deletes the session for all callers that asked for it. No run is active.
     pub(super) async fn delete(&mut self) {
         for Deletion { tell, .. } in std::mem::take(&mut self.deletions) {
             let deleted = self.forget_session().await;
@@ -285,13 +285,13 @@ impl Lane {
         Ok(Some(Deleted { archive }))
     }
 
-    /// Stores a change; returns where it put a transcript, if it did. What is not stored as we believed has to be read
-    /// again.
+    /// Stores a change. Returns the path of the archived transcript, if it archived one. If the record is not stored,
+    /// the cached session is marked as stale and will be read again.
     async fn store(&mut self, rec: Rec) -> Result<Option<PathBuf>, ChangeError> {
         self.store_all(vec![rec]).await
     }
 
-    /// Stores changes that belong together.
+    /// Stores changes in one commit.
     async fn store_all(&mut self, recs: Vec<Rec>) -> Result<Option<PathBuf>, ChangeError> {
         let verdict = self.hub.writer.judge(recs).await.map(|verdicts| {
             let bad = verdicts.iter().position(|verdict| *verdict != Verdict::Stored);
@@ -309,10 +309,10 @@ impl Lane {
     }
 }
 
-/// Members of a record that only the lane sets.
+/// Fields of a record that only the lane sets.
 const OWN: [&str; 2] = ["sessionId", "updatedAt"];
 
-/// A record with changes: everything else in it stays, also what this version does not know.
+/// Applies changes to a record; all other fields are kept, also unknown ones.
 pub(super) fn merged(record: &Record, changes: &Extra) -> Result<Record, ChangeError> {
     let invalid = |error: serde_json::Error| ChangeError::Invalid(error.to_string());
     let mut fields = serde_json::to_value(record).map_err(invalid)?;
@@ -328,7 +328,7 @@ pub(super) fn merged(record: &Record, changes: &Extra) -> Result<Record, ChangeE
     serde_json::from_value(fields).map_err(invalid)
 }
 
-/// Members of a record that belong to a transcript and not to its session.
+/// Fields of a record that belong to its transcript and not to the session.
 const OF_TRANSCRIPT: [&str; 8] = [
     "sessionFile",
     "memoryFlushAt",
@@ -340,12 +340,12 @@ const OF_TRANSCRIPT: [&str; 8] = [
     margin::CUTS,
 ];
 
-/// The record of the same session with a new transcript: what was set stays, what the old transcript came to goes.
+/// Returns the session's record for a new transcript: settings are kept, counters of the old transcript are dropped.
 pub(super) fn renewed(record: &Record, id: SessionId, at: u64) -> Record {
     let mut record = Record {
         session_id: id,
         updated_at: record.updated_at.max(at),
-        // Who answered last; nobody has in the new one.
+        // The model that answered last; none has in the new transcript.
         model_provider: None,
         model: None,
         context_tokens: None,

@@ -1,7 +1,7 @@
-//! Commands that are answered at once, whatever is at work: they say or change how the session stands.
+//! Commands that are answered at once, even during an active run: they read or change the state of the session.
 //!
-//! Such a command is a run like any other, with an id, an answer and one end, but it leaves no line in the transcript:
-//! it is not a part of the conversation, and it must not come between a call and its result.
+//! Such a command is a run like any other, with an id, a reply and one end, but it adds no entry to the transcript: it
+//! is not part of the conversation, and it must not come between a tool call and its result.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ use crate::{
 
 const NO_SESSION: &str = "There is no such session.";
 
-/// What the next run of a session would tell its model, and how much that is, if it is asked for in this way.
+/// Builds the context report for the session's next run with this origin: prompt sections and their sizes.
 pub(crate) async fn report(
     hub: &Shared,
     key: &SessionKey,
@@ -64,7 +64,7 @@ pub(crate) async fn report(
 }
 
 impl Queued {
-    /// Whether it is a command that is answered at once. A bare word only stops something if there is something to stop.
+    /// True for a command that is answered at once. A bare stop word is a command only while a run is active.
     pub(super) fn is_control(&self, is_busy: bool) -> bool {
         match &self.inbound.command {
             Some(Command::Stop(Stop::Word)) => is_busy,
@@ -74,7 +74,7 @@ impl Queued {
 }
 
 impl Lane {
-    /// What models took: in this conversation, today, in a month.
+    /// Formats token usage and cost of this session, of today and of the last 30 days.
     async fn costs(&self) -> String {
         let today = day_of(self.hub.ambient.now_ms());
         let session = self.session.as_ref().map(|session| Period::Session(session.record.session_id.clone()));
@@ -95,7 +95,7 @@ impl Lane {
         lines.join("\n")
     }
 
-    /// Does what a command asks for, and answers it.
+    /// Executes a command and answers it.
     pub(super) async fn control(&mut self, mut queued: Queued, active: Option<&mut Queued>) {
         let Some(command) = queued.inbound.command.clone() else { return };
         if !queued.was_found {
@@ -134,7 +134,7 @@ impl Lane {
         if !change.fields.is_empty()
             && let Some(session) = &mut self.session
         {
-            // The fields are those of a record, so they always make one.
+            // The fields come from a record, so the merge cannot fail.
             if let Ok(record) = merged(&session.record, &change.changes()) {
                 session.record = record;
             }
@@ -172,7 +172,7 @@ impl Lane {
         queued.tape.hold(at, RunEvent::Ended(Arc::new(end)));
         let then = if is_new { Then::admit(queued.admit.clone(), &queued.tape) } else { Then::default() };
         self.hub.mail_out((records, then.and_publish(&queued.tape, 1)), outgoing, None);
-        // One that a restart found was taken in then. What it changes has to be stored before anybody reads it again.
+        // A recovered command is accepted already; its changes must be stored before the session is read again.
         if !is_new && self.hub.writer.barrier().await.is_err() {
             self.is_stale = true;
         }
@@ -183,7 +183,7 @@ impl Lane {
         }
     }
 
-    /// Answers a question whether a command may run. Only the owner's messages are read as commands at all.
+    /// Decides an exec approval. Only the owner's messages are parsed as commands.
     async fn approve(&self, approve: Result<Approve, String>, by: &str) -> String {
         let approve = match approve {
             Ok(approve) => approve,
@@ -196,7 +196,7 @@ impl Lane {
         }
     }
 
-    /// What the next run would tell its model, and how much that is.
+    /// Builds the context report for the session's next run.
     async fn report(&self, queued: &Queued) -> Option<Report> {
         let (session, inbound) = (self.session.as_ref()?, &queued.inbound);
         let origin = Origin::of(inbound);
@@ -204,7 +204,7 @@ impl Lane {
         Some(report(&self.hub, &self.key, (&session.record, &session.history), told_by).await)
     }
 
-    /// What a command changes, and what is answered. The report is about the next request.
+    /// Computes the changes and the reply of a command. The report is about the next request.
     fn consider(
         &self,
         command: &Command,
@@ -214,7 +214,7 @@ impl Lane {
         let nothing = || Change { fields: Vec::new(), reply: NO_SESSION.to_owned() };
         let Some(session) = &self.session else { return nothing() };
         let profile = self.hub.setup.agents().of(self.key.agent());
-        // A name may be an alias; what it means is kept.
+        // A name may be an alias; the resolved name is stored.
         let mut command = Cow::Borrowed(command);
         if let Command::Model(name) = &*command
             && !name.is_empty()

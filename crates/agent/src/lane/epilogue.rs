@@ -1,7 +1,8 @@
-//! The one way in which a run ends.
+//! The only code that ends a run.
 //!
-//! Return, panic, abort and timeout all come here. Open calls get an answer, the run gets its terminal record, the
-//! session its numbers: one commit, and then one `Ended`. Nothing else ends a run, so none can end twice or not at all.
+//! Return, panic, abort and timeout all end here: open tool calls get a result, the run its terminal record, the
+//! session its counters, in one commit, followed by one `Ended` event. Nothing else ends a run, so a run ends exactly
+//! once.
 
 use std::sync::Arc;
 
@@ -41,17 +42,17 @@ use crate::{
     writer::Then,
 };
 
-/// What those who follow a run are told when the process goes down.
+/// Sent to subscribers of a run when the process shuts down.
 const SUSPENDED: &str = "gateway_draining: the gateway is stopping; the run goes on when it is back";
 
 impl Lane {
-    /// Ends a run, whatever became of it.
+    /// Ends a run, whatever its result.
     pub(super) async fn end(&mut self, mut queued: Queued, profile: &Profile, driven: Driven) {
         let Driven { result, told, void, beside } = driven;
         let guests = std::mem::take(&mut queued.guests);
         self.open_line(&mut queued, profile);
         let queued = &queued;
-        // Only when everything before is on disk, or was refused by it, is it known how the run ended.
+        // The outcome is known only when all earlier records are committed or rejected.
         let stored = self.hub.writer.barrier().await;
         let (stored_at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
         if let Err(error) = stored {
@@ -63,7 +64,7 @@ impl Lane {
         let facts = tape.facts();
         let mut story = Story::of(&facts);
         story.compactions.retain(|(made, _)| !void.contains(made));
-        // Last words after a hole would not be the answer to what is on disk.
+        // After a rejected commit, the final reply would not match the transcript on disk.
         let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
         last.told = told;
         self.close(queued, &story, (profile, &outcome), &mut last).await;
@@ -86,7 +87,7 @@ impl Lane {
         }
         let replies = match &last.words {
             Some(words) => vec![Payload::answer(words)],
-            // Nobody asked, so nobody is told.
+            // The gateway submitted the run itself; there is no recipient.
             None if queued.is_of_house() => Vec::new(),
             None => {
                 let mut replies = self.replies(queued, profile, (said, &outcome), &usage);
@@ -101,7 +102,7 @@ impl Lane {
         let mut replies = self.before_sending(queued, profile, with_news(&queued.news, replies)).await;
         replies.iter_mut().for_each(|reply| profile.secrets.mask_string(&mut reply.text));
         let heartbeat = self.read_heartbeat(queued, profile, (&outcome, has_token), &mut replies);
-        // Behind the last hook and all commits but that of the terminal record, which cannot hold its own time.
+        // After the last hook and all commits except that of the terminal record, which cannot contain its own time.
         let at = self.hub.ambient.now_ms();
         let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));
         let steps = course::of(
@@ -149,7 +150,7 @@ impl Lane {
         last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(stored) });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
-        // Before the end, because that says what they would say.
+        // Before the terminal record, because the final replies repeat the text of withdrawn deliveries.
         let (taken_back, told) = match &queued.line {
             Some(line) => self.hub.mail.take_back(line, at),
             None => Default::default(),
@@ -158,16 +159,17 @@ impl Lane {
             self.hub.writer.send(taken_back, Then::default());
         }
         self.hub.mail_out((last.records, Then::end(tape, last.facts)), outgoing, None);
-        // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
+        // The barrier follows the terminal record, so the session's next run cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.break_off(&error.to_string());
             self.hub.bury_later((queued.inbound.run.clone(), tape.accepted_at()));
         }
         match (&mut self.session, tape.broken(), last.told.take()) {
             (Some(session), None, Some(told)) if !queued.is_resumed && is_of(queued, session) => session.history = told,
-            // It never began, and said nothing.
+            // The run never started and wrote nothing.
             (Some(_), None, None) if queued.session.is_none() && !queued.is_resumed => {}
-            // What is on disk is not what we believe, or more than the run knew of: read it with the next message.
+            // The transcript on disk differs from the cached one or contains more: it is read again for the next
+            // message.
             (Some(_) | None, _, _) => self.session = None,
         }
         self.tell_sent(queued, profile, &end);
@@ -178,7 +180,7 @@ impl Lane {
         }
         self.hub.forget(&queued.tape);
         self.see_off(guests, &end).await;
-        // A scheduled run has a transcript of its own, and nothing follows.
+        // A scheduled run has a transcript of its own, and no message follows.
         let may_ask = tape.broken().is_none() && !self.key.is_cron() && !profile.is_passing;
         match last.fill {
             Fill::Nearly if may_ask => self.ask_for_room(queued, AUTO_FLUSH),
@@ -187,8 +189,9 @@ impl Lane {
         }
     }
 
-    /// The conversation is full, or nearly: something is done about it when nothing else is to be done. In the name of
-    /// whoever spoke last, so that it may do no more than they may, and its model is told the same as before.
+    /// Submits a compaction or a memory flush for a session that is full or nearly full; it runs when nothing else is
+    /// queued. It has the principal and the prompt of the last message, so that it has no more authority and its
+    /// model gets the same system prompt.
     fn ask_for_room(&self, queued: &Queued, method: &str) {
         let last = &queued.inbound;
         let (run, message) = (self.hub.ambient.run_id(), User::text("/compact", self.hub.ambient.now_ms()));
@@ -201,7 +204,7 @@ impl Lane {
             ..Inbound::plain(run, (&last.principal, method), self.key.clone(), message)
         };
         let hub = Hub::of(&self.hub);
-        // Apart, because the lane itself takes it in.
+        // In a task of its own, because this lane itself has to accept it.
         self.hub.spawn("compaction", async move {
             if let Err(error) = hub.submit(inbound).await {
                 tracing::warn!(%error, "a full conversation was not made short; it will be before the next answer");
@@ -209,13 +212,13 @@ impl Lane {
         });
     }
 
-    /// Leaves a run as it is on disk, because the process is going down: the next one takes it up.
+    /// Leaves a run unfinished on disk because the process shuts down: the next process resumes it.
     pub(super) fn suspend(&self, queued: &Queued) {
         queued.tape.break_off(SUSPENDED);
         self.hub.forget(&queued.tape);
     }
 
-    /// The lines that make the transcript whole: what was said before it was broken off, an answer for each open call.
+    /// Adds the entries that complete the transcript: the partial answer, and a result for each open tool call.
     async fn close(&self, queued: &Queued, story: &Story, (profile, outcome): (&Profile, &Outcome), last: &mut Last) {
         let Some(session) = &queued.session else { return };
         let hooks = self.hub.setup.rules().hooks.clone();
@@ -232,7 +235,7 @@ impl Lane {
             id
         };
         let partial = tape.unfinished_text();
-        // Words after a hole would stand before the answers that are missing.
+        // After a rejected commit, the text would precede the missing tool results.
         if *outcome != Outcome::Done && tape.broken().is_none() && !partial.is_empty() {
             let said = broken_off(profile, story.model.as_ref(), partial, at);
             let said = match hooks::write(&hooks, &place, Message::Assistant(said.clone())).await {
@@ -243,11 +246,11 @@ impl Lane {
             tape.hold(at, RunEvent::Assistant { entry, said });
             last.facts += 1;
         }
-        // Lines keep the order of the calls, so those before the first open call are in the transcript already.
+        // Entries keep the order of the calls, so results before the first open call are in the transcript already.
         let known = |asked: &Asked| {
             let mut answers = queued.answers.iter().filter(|_| story.said == queued.said);
             let known = answers.find(|answer| answer.tool_call_id == asked.call.as_str());
-            // It has the time of its line, as it would have if the run had gone on.
+            // It has the timestamp of its entry, as if the run had continued.
             known.map(|answer| ToolResult { timestamp: at, ..answer.clone() })
         };
         for asked in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
@@ -264,23 +267,23 @@ impl Lane {
         }
     }
 
-    /// The session's numbers after the run.
+    /// Updates the session's counters after the run.
     fn settle(
         &mut self,
         queued: &Queued,
         (end, answered_by): (&End, Option<&AnsweredBy>),
         (credential, compactions, is_counted): (Option<&Arc<str>>, &[Made], bool),
     ) -> Option<Rec> {
-        // What is believed of the session may not be on disk.
+        // The cached session may differ from the one on disk.
         if queued.tape.broken().is_some() {
             return None;
         }
-        // A run that ends after its session got a new transcript changes nothing of the new one.
+        // A run that ends after its session got a new transcript does not change the counters of the new one.
         let session = self.session.as_mut().filter(|session| is_of(queued, session))?;
         let record = &mut session.record;
         session.margin.write(record);
         record.updated_at = record.updated_at.max(end.ended_at);
-        // One that was stopped in line leaves nothing half done, and what the house does by itself is not the user's run.
+        // A run that was stopped in the queue left nothing unfinished, and the gateway's own runs are not the user's.
         if queued.session.is_some() && !queued.is_of_house() {
             record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
         }
@@ -299,13 +302,13 @@ impl Lane {
             record.input_tokens = Some(end.usage.input);
             record.output_tokens = Some(end.usage.output);
         }
-        // What was only asked beside the conversation says nothing of how long it is.
+        // Requests outside the conversation say nothing about its size.
         if end.last_usage != Usage::default() {
             record.total_tokens = Some(prompt_size(&end.last_usage));
         }
         if let Some((_, after)) = compactions.last() {
             margin::count_made(record, compactions.len());
-            // Where nobody has counted since, what is left is an estimate.
+            // Without a later model request, the remaining size is an estimate.
             if !is_counted {
                 record.total_tokens = Some(*after);
             }
@@ -318,7 +321,7 @@ impl Lane {
     }
 }
 
-/// Answers, with what hooks want to be said before the last one: some clients show only that.
+/// Prepends messages of hooks to the last answer, because some clients show only that one.
 fn with_news(news: &[String], mut replies: Vec<Payload>) -> Vec<Payload> {
     let Some(words) = (!news.is_empty()).then(|| news.join("\n")) else { return replies };
     match replies.iter_mut().rev().find(|reply| reply.kind == ReplyKind::Answer) {
@@ -328,12 +331,12 @@ fn with_news(news: &[String], mut replies: Vec<Payload>) -> Vec<Payload> {
     replies
 }
 
-/// Whether the session still has the transcript that the run worked in, if it began at all.
+/// True if the session still has the transcript of the run, or the run never started.
 fn is_of(queued: &Queued, session: &OpenSession) -> bool {
     queued.session.as_ref().is_none_or(|id| *id == session.record.session_id)
 }
 
-/// The records that end a run which a restart found and does not take up again.
+/// Builds the records that end a recovered run which is not resumed.
 pub(crate) fn ending(
     ambient: &Ambient,
     (found, line): (&Unfinished, Option<&Line>),
@@ -377,11 +380,11 @@ pub(crate) fn ending(
     records
 }
 
-/// The lines that answer the open calls of a run which a restart found, so that its transcript is whole.
+/// Builds the entries that answer the open tool calls of a recovered run, so that its transcript is complete.
 pub(crate) fn closing(ambient: &Ambient, found: &Unfinished, answers: &[ToolResult]) -> Vec<Rec> {
     let (at, run) = (ambient.now_ms(), &found.row.run);
     let own = own_lines(run, &found.entries);
-    // Where the session went on without the run, an answer would stand behind the wrong message.
+    // If the session continued without the run, a result would follow the wrong message.
     let (Some(session), true) = (&found.row.session, own.len() == found.entries.len()) else { return Vec::new() };
     let facts: Vec<_> = own.iter().filter_map(|entry| told_before(entry, at)).collect();
     let story = Story::of(&facts);
@@ -396,12 +399,12 @@ pub(crate) fn closing(ambient: &Ambient, found: &Unfinished, answers: &[ToolResu
     lines.collect()
 }
 
-/// How full the context was at the last model call.
+/// Returns the context size at the last model request, in tokens.
 fn prompt_size(last: &Usage) -> u64 {
     last.input + last.cache_read + last.cache_write
 }
 
-/// How a run ended; `None` when it did not, but was cut short by the end of the process.
+/// Maps a run's result to its outcome; `None` if the run was interrupted by the end of the process.
 fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> {
     let failed = |kind, message| Some(Outcome::Failed(Failure { kind, message }));
     if let Some(why) = queued.tape.broken() {
@@ -434,7 +437,7 @@ fn ended(end: &End, steps: Steps) -> Ended {
     }
 }
 
-/// What was said before the run was stopped: kept for people, not sent to a model again.
+/// Builds the partial answer of a stopped run: kept for people, not sent to a model again.
 fn broken_off(profile: &Profile, by: Option<&(String, String)>, text: String, at: u64) -> Assistant {
     let spec = profile.spec();
     let (provider, model) = by.cloned().unwrap_or_else(|| (spec.provider.clone(), spec.model.clone()));
@@ -451,27 +454,27 @@ fn broken_off(profile: &Profile, by: Option<&(String, String)>, text: String, at
     }
 }
 
-/// A compaction, and how many tokens it left.
+/// A compaction's entry id, and the number of tokens after it.
 type Made = (EntryId, u64);
 
-/// What a run's facts come to.
+/// Summary of a run's events.
 #[derive(Default)]
 struct Story {
     session: Option<SessionId>,
     started_at: Option<u64>,
-    /// Who answered last: provider and model.
+    /// Provider and model of the last answer.
     model: Option<(String, String)>,
     usage: Usage,
     last_usage: Usage,
-    /// How much of the run's message the model got, if it did not fit.
+    /// Truncation of the run's message, if it did not fit into the context window.
     truncated_input: Option<TruncatedInput>,
-    /// The compactions, and how many tokens each left.
+    /// Compactions with the number of tokens after each.
     compactions: Vec<Made>,
-    /// Whether a model has counted since the last one.
+    /// True if a model reported token usage since the last compaction.
     is_counted: bool,
-    /// How many assistant messages there were.
+    /// Number of assistant messages.
     said: u32,
-    /// The calls of the last assistant message; those of earlier ones were all answered, or there would be no later one.
+    /// Tool calls of the last assistant message; those of earlier ones were all answered, or no later one would exist.
     calls: Vec<Asked>,
 }
 
@@ -483,7 +486,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The answer to a call that got none.
+    /// Builds the result of a call that got none.
     fn unanswered(&self, at: u64) -> ToolResult {
         let text = if self.is_started {
             "The run was stopped before this call answered. Whether it took effect is not known."
@@ -558,7 +561,7 @@ impl Story {
         self.said += 1;
         self.model = Some((said.provider.clone(), said.model.clone()));
         self.usage += &said.usage;
-        // One that failed says nothing of how long the conversation is.
+        // A failed request says nothing about the size of the conversation.
         if said.usage != Usage::default() {
             self.last_usage = said.usage.clone();
             self.is_counted = true;

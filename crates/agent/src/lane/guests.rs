@@ -1,4 +1,4 @@
-//! What becomes of messages that a run answered beside its own, when it is over.
+//! End of absorbed messages together with their host run.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use super::{Lane, Queued, inbox::Placed};
 use crate::event::{End, RunEvent};
 
 impl Lane {
-    /// Ends the guests of a run together with it. The store knows which of them became a part of it: the others are
-    /// still messages, and get a turn of their own, unless somebody stopped them with it.
+    /// Ends the messages absorbed by a run together with it. The store knows which of them were absorbed; the others
+    /// are queued again for a turn of their own, unless they were stopped with the run.
     pub(super) async fn see_off(&mut self, guests: Vec<Queued>, end: &End) {
         let mut left = Vec::new();
         for guest in guests {
             match self.hub.store.run(&guest.inbound.run).await.map(|row| row.map(|row| row.state)) {
                 Ok(Some(RunState::Ended(_))) => {
-                    // It is answered with the run, and whoever asks for it later gets that answer.
+                    // It was answered by the host run; later requests for its result get that answer.
                     let whole = Some(end.payloads().to_vec());
                     let is_summarized = guest.tape.placed() == Placed::Summarized;
                     let end =
@@ -41,7 +41,7 @@ impl Lane {
         self.inbox.put_back(left);
     }
 
-    /// [`turn_down`](Self::turn_down), for one whose end is a part of another's.
+    /// [`turn_down`](Self::turn_down) for a message whose end is part of another run's end.
     fn decline(&mut self, guest: Queued) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(self.turn_down(guest))
     }

@@ -1,4 +1,4 @@
-//! The end of a heartbeat: what its answer means for the person, and whether it stays in the context.
+//! End of a heartbeat run: whether its answer is reported, and whether it stays in the context.
 
 use homard_proto::transcript::{Entry, Kind};
 use homard_reply::payload::Payload;
@@ -12,13 +12,12 @@ use crate::{
     schedule::heartbeat::finding::{self, Context},
 };
 
-/// Tools with which a run reaches people, other sessions, or its own future. What it did with them has to be in the
-/// context when the reaction comes.
+/// Tools that affect people, other sessions or later runs. Their calls must be in the context when a reaction arrives.
 const LASTING: [&str; 4] = ["message", "sessions_send", "sessions_spawn", "cron"];
 
 impl Lane {
-    /// Reads the answer of a heartbeat that ended well, and removes replies that report nothing new. `None` for any
-    /// other run.
+    /// Parses the answer of a successful heartbeat and removes replies that report nothing new. `None` for any other
+    /// run.
     pub(super) fn read_heartbeat(
         &self,
         queued: &Queued,
@@ -45,12 +44,12 @@ impl Lane {
         Some(answer)
     }
 
-    /// The line that takes a heartbeat out of the model's context, if it reported nothing and nothing is left to come of
-    /// it: otherwise every idle half hour would stay in the conversation until the next compaction.
+    /// Builds the entry that removes a heartbeat from the model's context if it reported nothing and had no lasting
+    /// effect. Otherwise idle heartbeats would accumulate in the context until the next compaction.
     pub(super) fn leave_out(&self, queued: &Queued, answer: &HeartbeatAnswer, facts: &[Event]) -> Option<Rec> {
         let is_lasting = facts.iter().any(|fact| match &fact.kind {
             RunEvent::ToolEnded { result, .. } => LASTING.contains(&result.tool_name.as_str()) && !result.is_error,
-            // A compaction names lines that it keeps; they may be among these.
+            // A compaction refers to the entries it keeps, which may be among these.
             RunEvent::Compacted { .. } => true,
             RunEvent::Started { .. }
             | RunEvent::Waited(_)

@@ -1,4 +1,4 @@
-//! Where hooks take part in the life of a session: new transcripts, runs that end, answers that go out.
+//! Hooks in the life of a session: new transcripts, ended runs, outgoing replies.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::{
     profile::Profile,
 };
 
-/// Why a session got a new transcript, and what it left behind.
+/// Why a session got a new transcript, and the one it replaces.
 #[derive(Debug, Clone)]
 pub(super) struct News {
-    /// The transcript before, and how many messages it had; none for a new session.
+    /// Previous transcript and its number of messages; `None` for a new session.
     pub(super) before: Option<(SessionId, usize)>,
-    /// In a word: new, reset, idle, daily, deleted.
+    /// One of: new, reset, idle, daily, deleted.
     pub(super) reason: &'static str,
 }
 
 impl Queued {
-    /// The word that asked for a new transcript.
+    /// Returns the command word that asked for a new transcript.
     pub(super) fn anew(&self) -> &'static str {
         let text = self.inbound.message.content.text();
         let is_reset = text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("/reset"));
@@ -42,8 +42,8 @@ impl Lane {
         place(&self.hub.setup.agents().of(self.key.agent()), &self.key, session)
     }
 
-    /// Has hooks take part before the session gets a new transcript. `by` is what asked for it, if it was a command;
-    /// returns what is to be said in the chat about it.
+    /// Runs hooks before the session gets a new transcript. `by` is the command that asked for it, if any. Returns
+    /// messages for the chat.
     pub(super) async fn before_reset(&mut self, reason: &str, by: Option<&Queued>) -> Vec<String> {
         let hooks = self.hooks();
         let is_heard = hooks.is_heard("command", reason) || hooks.is_heard("session", "auto-reset");
@@ -86,7 +86,7 @@ impl Lane {
         self.signal(kind, action, context).await
     }
 
-    /// Has listeners hear of something; returns what they want to be said in the chat.
+    /// Fires an internal hook and waits for it. Returns messages for the chat.
     pub(super) async fn signal(&self, kind: &str, action: &str, mut context: Map<String, Value>) -> Vec<String> {
         let hooks = self.hooks();
         if !hooks.is_heard(kind, action) {
@@ -106,15 +106,15 @@ impl Lane {
         hooks.signal(signal).await.messages
     }
 
-    /// Tells listeners of a command that was accepted. Those of a command that begins a new transcript take part when it
-    /// does so: [`before_reset`](Self::before_reset).
+    /// Fires the hooks of an accepted command. Commands that start a new transcript fire theirs in
+    /// [`before_reset`](Self::before_reset).
     pub(super) fn tell_command(&self, inbound: &Inbound) {
         if !inbound.begins_anew() {
             self.hub.tell_command(inbound, self.session.as_ref().map(|session| &session.record));
         }
     }
 
-    /// Tells hooks that a transcript was left behind and another one begins.
+    /// Fires the hooks for the end of a transcript and the start of the next one.
     pub(super) fn tell_news(&self, news: &News, now: Option<&SessionId>) {
         let hooks = self.hooks();
         let key = self.key.to_string();
@@ -139,10 +139,10 @@ impl Lane {
         }
     }
 
-    /// Tells hooks of a run that has ended.
+    /// Fires the hooks for the end of a run.
     pub(super) fn tell_end(&self, queued: &Queued, profile: &Profile, end: &End) {
         let hooks = self.hooks();
-        // Who is answered without an agent had none that could end.
+        // Commands that are answered without a model have no agent run.
         let has_agent = queued.wish().is_none() && queued.answer().is_none();
         if !hooks.has(Point::AgentEnd) || !has_agent {
             return;
@@ -165,7 +165,7 @@ impl Lane {
         hooks.tell(&event, &place);
     }
 
-    /// What hooks make of answers that go out: other words, or none.
+    /// Runs hooks on outgoing replies, which may change or drop them.
     pub(super) async fn before_sending(
         &self,
         queued: &Queued,
@@ -173,7 +173,7 @@ impl Lane {
         replies: Vec<Payload>,
     ) -> Vec<Payload> {
         let hooks = self.hooks();
-        // What goes to a channel is asked about when it is sent.
+        // For channel deliveries the hooks run when they are sent.
         if !hooks.has(Point::MessageSending) || queued.line.is_some() {
             return replies;
         }
@@ -199,7 +199,7 @@ impl Lane {
         sent
     }
 
-    /// Tells hooks of answers that went out.
+    /// Fires the hooks for delivered replies.
     pub(super) fn tell_sent(&self, queued: &Queued, profile: &Profile, end: &End) {
         if queued.line.is_some() {
             return;
@@ -213,12 +213,12 @@ impl Lane {
     }
 }
 
-/// Who gets the answers of a run.
+/// Returns the recipient of a run's replies.
 fn recipient(queued: &Queued) -> String {
     queued.inbound.route.to.clone().unwrap_or_else(|| queued.inbound.principal.clone())
 }
 
-/// What a run put into its transcript, as far as it is on its tape.
+/// Returns the messages that a run added to its transcript, from its tape.
 fn told(queued: &Queued) -> Vec<Arc<Message>> {
     let facts = queued.tape.facts();
     let own = facts.iter().filter_map(|event| match &event.kind {

@@ -1,21 +1,22 @@
-//! What becomes of messages that come while the agent is busy: the table of the queue modes, and nothing else.
+//! The queue of a session: decides what happens to messages that arrive while a run is active.
 //!
-//! Pure: no clock, no tasks, no disk. Whatever is pushed comes out exactly once: as a turn of its own, as a part of
-//! another's turn, handed to the run at work, or given back to be ended.
+//! Pure: no clock, no tasks, no I/O. Every message pushed comes out exactly once: as its own turn, merged into another
+//! turn, steered into the active run, or returned to be ended.
 //!
-//! | mode | nothing waits, nothing is at work | others wait | a run is at work |
+//! | mode | idle | others queued | run active |
 //! |---|---|---|---|
-//! | `steer` | starts | waits for a turn of its own | is offered to the run, whatever else waits; what it does not take gets a turn of its own |
-//! | `followup` | starts | waits for a turn of its own | the same |
-//! | `collect` | starts | waits; what shares a route and rights becomes one turn | the same |
-//! | `steer-backlog` | starts | waits for a turn of its own | is shown to the run, whatever else waits, and gets a turn of its own as well |
-//! | `interrupt` | starts | takes the place of everything | stops the run, and takes the place of everything |
+//! | `steer` | starts | queued as its own turn | offered to the run; if not taken, queued as its own turn |
+//! | `followup` | starts | queued as its own turn | queued as its own turn |
+//! | `collect` | starts | merged with queued messages of the same route and authority | the same |
+//! | `steer-backlog` | starts | queued as its own turn | offered to the run and also queued as its own turn |
+//! | `interrupt` | starts | replaces everything queued | aborts the run and replaces everything queued |
 //!
-//! Order: turns start in the order of arrival, and a run takes offered messages in the order of arrival. A steer message
-//! overtakes turns that wait, but not an earlier steer message from the same place, which is then offered with it, and not
+//! Order: turns start in order of arrival, and a run takes offered messages in order of arrival. A steer message
+//! overtakes queued turns, but neither an earlier steer message of the same sender, which is then offered with it, nor
 //! a boundary (a command that changes the transcript, or an interrupt).
 //!
-//! The cap counts messages that wait for a turn. An offered message does not wait, so it is neither counted nor dropped.
+//! The cap counts messages that wait for a turn. An offered message does not wait, so it is neither counted nor
+//! dropped.
 
 use std::{borrow::Cow, collections::VecDeque};
 
@@ -26,57 +27,57 @@ use crate::{
     policy::Sender,
 };
 
-/// How many letters wait in one inbox at most, whatever its settings say.
+/// Upper bound on queued messages per session, regardless of settings.
 pub(crate) const LIMIT: usize = 1_000;
 
-/// How long a line of the summary of dropped messages is, in characters.
+/// Maximum characters per line in the summary of dropped messages.
 const SUMMARY_LINE: usize = 160;
 
-/// The disposition of a message of which a model gets a summary instead of its text.
+/// Disposition of a message that the model gets only as a summary line.
 pub(crate) const SUMMARIZED: &str = "summarized";
 
-/// How many dropped messages a summary lists. Of more, it lists the oldest and the newest, and counts those between.
+/// Maximum dropped messages in a summary. Of more, the oldest and the newest are listed and the others counted.
 const SUMMARY_LINES: usize = 100;
 
-/// What an inbox has to know of a message.
+/// What the queue needs to know about a message.
 pub(crate) trait Letter {
-    /// The run that it asks for.
+    /// Id of the run.
     fn run(&self) -> &RunId;
-    /// What it says.
+    /// Text of the message.
     fn text(&self) -> Cow<'_, str>;
-    /// Where it came from, and where its answer goes.
+    /// Origin of the message and destination of its reply.
     fn route(&self) -> &Route;
-    /// Whose rights its run has. Messages of different rights are never answered by one run.
+    /// Authority of its run. Messages with different authority are never answered by one run.
     fn sender(&self) -> Sender;
-    /// How it is queued; `None` for a request that is always a run of its own: it is never held back, merged, offered
-    /// or dropped. Only an interrupt makes it go.
+    /// Queue settings; `None` for a request that always gets a run of its own: it is never delayed, merged, offered or
+    /// dropped. Only an interrupt removes it.
     fn settings(&self) -> Option<&Settings>;
-    /// Whether messages behind it belong to another context than the run at work, as behind `/new`: they are not
-    /// offered to that run.
+    /// True if messages behind it belong to another context than the active run, as after `/new`: they are not offered
+    /// to that run.
     fn is_boundary(&self) -> bool;
 }
 
-/// Where a message ended up.
+/// What happened to a message, as reported to its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// It is its turn at once.
+    /// Starts at once.
     Started,
-    /// It is offered to the run at work.
+    /// Offered to the active run.
     Steered,
-    /// It waits for a turn of its own, at this place in line.
+    /// Waiting for its own turn, at this position.
     Queued(usize),
-    /// It waits for a turn together with others, at this place in line.
+    /// Waiting to be merged with others, at this position.
     Collected(usize),
-    /// What was at work and what waited makes way for it.
+    /// Aborted the active run and replaced the queue.
     Interrupted,
-    /// Too many waited: a later turn gets a line about it instead of the message.
+    /// The queue was full: a later turn gets a summary line instead of the message.
     Summarized,
-    /// There is no room for it, and it will not be answered.
+    /// The queue is full; the message will not be answered.
     Rejected,
 }
 
 impl Placed {
-    /// As senders are told: the disposition, and the position in line if it has one.
+    /// Returns the serialized disposition, and the position in the queue if it has one.
     pub fn told(self) -> (&'static str, Option<usize>) {
         match self {
             Self::Started => ("started", None),
@@ -90,90 +91,89 @@ impl Placed {
     }
 }
 
-/// What a push did.
+/// Result of a push.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Pushed<L> {
-    /// It is in the inbox.
+    /// The message is in the queue.
     In {
-        /// Where.
+        /// Its disposition.
         placed: Placed,
-        /// Messages that will not be answered any more.
+        /// Messages that were removed and will not be answered.
         gone: Vec<L>,
     },
-    /// It is not: the inbox is full.
+    /// The queue is full.
     Full(L),
 }
 
-/// Whether a turn can begin.
+/// Whether a turn can start.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ready<'a, L> {
-    /// Nothing waits.
+    /// The queue is empty.
     Nothing,
-    /// Something waits until this moment, in milliseconds, or longer if more comes.
+    /// Debouncing until this time in milliseconds, or longer if more messages arrive.
     Later(u64),
-    /// It can, and begins with this message.
+    /// A turn can start, beginning with this message.
     Now(&'a L),
 }
 
-/// A run's worth of messages.
+/// The messages of one run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Turn<L> {
     /// The message whose run it is.
     pub(crate) host: L,
-    /// Messages that are answered by it, oldest first.
+    /// Messages absorbed by that run, oldest first.
     pub(crate) guests: Vec<L>,
-    /// What is said, if it is not just what the host says.
+    /// Text for the model, if it differs from the host's message.
     pub(crate) prompt: Option<String>,
 }
 
-/// What the run at work is offered.
+/// What the active run is offered.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Offer<L> {
-    /// A message that becomes a part of the run.
+    /// A message to be absorbed by the run.
     Take(L),
-    /// The words of a message that gets a turn of its own as well.
+    /// Text of a message that also gets a turn of its own.
     Copy(String),
 }
 
-/// The messages of one session that wait for their turn.
+/// Queued messages of one session.
 #[derive(Debug)]
 pub(crate) struct Inbox<L> {
     items: VecDeque<Item<L>>,
-    /// Messages for which there was no room; a later turn sums them up.
+    /// Messages dropped because the queue was full; a later turn lists them in a summary.
     dropped: Vec<L>,
-    /// Those of the newest message that has any.
+    /// Settings of the newest message that has any.
     settings: Settings,
-    /// When the newest message came, in milliseconds.
+    /// Arrival time of the newest message, in milliseconds.
     newest_at: u64,
-    /// Whether a batch was found that cannot be one turn: then the rest of it is taken one by one.
+    /// True if a batch cannot be merged into one turn: the rest of it is taken one by one.
     is_mixed: bool,
-    /// How many messages were added so far.
+    /// Number of messages added so far.
     added: u64,
-    /// The messages that the current run has beside its own, each with its number in the order of arrival. The run may
-    /// give them back.
+    /// Messages absorbed by the current run, each with its sequence number. The run may return them.
     handed: Vec<(RunId, u64)>,
 }
 
 #[derive(Debug)]
 struct Item<L> {
     letter: L,
-    /// Its number in the order of arrival. Items are sorted by it.
+    /// Sequence number in order of arrival. Items are sorted by it.
     number: u64,
-    /// Whether it found nothing to wait for, or made it go away.
+    /// True if it found the session idle or cleared the queue.
     is_first: bool,
     standing: Standing,
 }
 
-/// How a message stands to the run at work.
+/// Relation of a message to the active run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// That run does not hear of it.
+    /// Not offered to the run.
     Waits,
-    /// That run may take it.
+    /// The run may take it.
     Offered,
-    /// A run has seen it; it gets a turn of its own as well.
+    /// A run has seen its text; it also gets a turn of its own.
     Shown,
-    /// A run gave it back: it gets a turn of its own and is offered to no other run, which could fail by it, too.
+    /// A run returned it: it gets a turn of its own and is not offered to another run, which it could make fail, too.
     Returned,
 }
 
@@ -182,12 +182,12 @@ impl<L: Letter> Item<L> {
         self.letter.settings().map(|settings| settings.mode)
     }
 
-    /// Whether it is a turn of its own, as it is and at once, when it is at the head of the line.
+    /// True if it becomes a turn of its own, unmerged and without delay, once it is at the head of the queue.
     fn is_own(&self) -> bool {
         self.is_first || self.letter.settings().is_none()
     }
 
-    /// Whether the cap counts it.
+    /// True if it counts towards the cap.
     fn counts(&self) -> bool {
         !self.is_own() && self.standing != Standing::Offered
     }
@@ -198,7 +198,7 @@ impl<L: Letter> Item<L> {
             && matches!(self.mode(), Some(Mode::Steer | Mode::SteerBacklog))
     }
 
-    /// Whether nothing behind it is offered to the run at work.
+    /// True if no message behind it is offered to the active run.
     fn is_boundary(&self) -> bool {
         self.letter.is_boundary() || self.mode() == Some(Mode::Interrupt)
     }
@@ -219,27 +219,27 @@ impl<L> Default for Inbox<L> {
 }
 
 impl<L: Letter> Inbox<L> {
-    /// How many messages wait.
+    /// Number of queued messages.
     pub(crate) fn len(&self) -> usize {
         self.items.len() + self.dropped.len()
     }
 
-    /// Whether none waits.
+    /// True if the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The messages that wait, oldest first.
+    /// Iterates over the queued messages, oldest first.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut L> {
         self.dropped.iter_mut().chain(self.items.iter_mut().map(|item| &mut item.letter))
     }
 
-    /// Whether the run at work has something to take.
+    /// True if a message is offered to the active run.
     pub(crate) fn has_offer(&self) -> bool {
         self.offered().is_some()
     }
 
-    /// The messages that wait, each with its current place: what its sender should know. Without those whose turn it is.
+    /// Iterates over the queued messages with their current dispositions, without those that are about to start.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&L, Placed)> {
         let dropped = self.dropped.iter().map(|letter| (letter, Placed::Summarized));
         let items = self.items.iter().scan(0, |place, item| {
@@ -254,7 +254,7 @@ impl<L: Letter> Inbox<L> {
         dropped.chain(items.flatten())
     }
 
-    /// Takes a message in.
+    /// Adds a message.
     pub(crate) fn push(&mut self, letter: L, is_running: bool, now: u64) -> Pushed<L> {
         let is_first = !is_running && self.is_empty();
         let Some(settings) = letter.settings().cloned() else {
@@ -292,16 +292,16 @@ impl<L: Letter> Inbox<L> {
         Pushed::In { placed, gone }
     }
 
-    /// Adds to the end of the line; returns the place among those that wait for a turn.
+    /// Appends an item. Returns its position among the messages that wait for a turn.
     fn add(&mut self, letter: L, is_first: bool, standing: Standing) -> usize {
-        // What comes to an empty inbox is another batch.
+        // A message in an empty queue starts a new batch.
         self.is_mixed &= !self.is_empty();
         self.added += 1;
         self.items.push_back(Item { letter, number: self.added, is_first, standing });
         self.items.iter().filter(|item| item.standing != Standing::Offered).count()
     }
 
-    /// Makes room for one more by its own settings; returns whether there is.
+    /// Makes room for one more message according to its settings. Returns true if there is room.
     fn make_room(&mut self, settings: &Settings, gone: &mut Vec<L>) -> bool {
         let waiting = self.items.iter().filter(|item| item.counts()).count();
         let surplus = (waiting + 1).saturating_sub(settings.cap.max(1));
@@ -319,7 +319,7 @@ impl<L: Letter> Inbox<L> {
         true
     }
 
-    /// Whether a turn can begin, when no run is at work.
+    /// Tells if a turn can start, provided that no run is active.
     pub(crate) fn ready(&self, now: u64) -> Ready<'_, L> {
         let first = self.items.front();
         if let Some(own) = first.filter(|item| item.is_own()) {
@@ -332,8 +332,8 @@ impl<L: Letter> Inbox<L> {
         }
     }
 
-    /// When it will have been quiet for long enough; `None` if it is. Nothing more can join those before a request that
-    /// is always a run of its own, so they do not wait for more, and do not hold it back.
+    /// Returns when the debounce ends; `None` if it has. If a request that always gets its own run is queued, nothing
+    /// more can join the messages before it, so they are not debounced and do not delay it.
     fn quiet_at(&self, now: u64) -> Option<u64> {
         if self.items.iter().any(Item::is_own) {
             return None;
@@ -343,7 +343,7 @@ impl<L: Letter> Inbox<L> {
         (now < at).then_some(at)
     }
 
-    /// The next turn, if one can begin.
+    /// Removes the next turn, if one can start.
     pub(crate) fn next(&mut self, now: u64) -> Option<Turn<L>> {
         let Ready::Now(_) = self.ready(now) else { return None };
         self.handed.clear();
@@ -362,12 +362,12 @@ impl<L: Letter> Inbox<L> {
         Some(Turn { host, guests: Vec::new(), prompt: None })
     }
 
-    /// How many messages at the head of the line may be merged: requests that are always a run of their own may not.
+    /// Number of messages at the head that may be merged: up to the first request that always gets its own run.
     fn batch(&self) -> usize {
         self.items.iter().take_while(|item| !item.is_own()).count()
     }
 
-    /// Whether all that would be collected goes to the same place, with the same rights.
+    /// True if all messages to be collected have the same route and authority.
     fn is_uniform(&self) -> bool {
         let batch = self.items.iter().take(self.batch()).map(|item| &item.letter);
         let mut letters = batch.chain(&self.dropped);
@@ -392,8 +392,8 @@ impl<L: Letter> Inbox<L> {
         Some(Turn { host, guests, prompt: Some(blocks.join("\n\n")) })
     }
 
-    /// A turn that tells of what was dropped, as the newest of it. What came from elsewhere gets another one: nobody reads
-    /// what others wrote.
+    /// Removes a turn with the summary of dropped messages, hosted by the newest of them. Dropped messages of another
+    /// route or authority get a summary turn of their own, so that senders cannot read each other's messages.
     fn sum_up(&mut self) -> Option<Turn<L>> {
         let mut dropped = std::mem::take(&mut self.dropped).into_iter();
         let first = dropped.next()?;
@@ -424,17 +424,17 @@ impl<L: Letter> Inbox<L> {
         Some(lines.join("\n"))
     }
 
-    /// The place of the message that the run at work may take: the oldest that is offered to it.
+    /// Position of the oldest message that is offered to the active run.
     fn offered(&self) -> Option<usize> {
         self.items.iter().position(|item| item.standing == Standing::Offered)
     }
 
-    /// Hands the next message to the run at work. What it does not take has to be put back.
+    /// Hands the next offered message to the active run. A message that is not taken has to be put back.
     pub(crate) fn offer(&mut self) -> Option<Offer<L>> {
         let place = self.offered()?;
         let waiting = self.items.iter().filter(|item| item.counts()).count();
         let item = &mut self.items[place];
-        // A backlog message for which there is no room to wait becomes a part of the run instead.
+        // A backlog message that exceeds the cap is absorbed by the run instead.
         let has_room = |settings: &Settings| settings.mode == Mode::SteerBacklog && waiting < settings.cap.max(1);
         if item.letter.settings().is_some_and(has_room) {
             item.standing = Standing::Shown;
@@ -444,8 +444,7 @@ impl<L: Letter> Inbox<L> {
         self.items.remove(place).map(|item| Offer::Take(item.letter))
     }
 
-    /// Puts messages that the run did not take back to where they were in line. Those that were dropped before were at
-    /// its head.
+    /// Puts messages that the run did not take back to their positions. Those that were dropped before go to the head.
     pub(crate) fn put_back(&mut self, letters: impl IntoIterator<Item = L>) {
         for letter in letters {
             let handed = self.handed.iter().find(|(run, _)| run == letter.run());
@@ -455,14 +454,14 @@ impl<L: Letter> Inbox<L> {
         }
     }
 
-    /// The run that messages were offered to is over: what it left waits for turns of its own.
+    /// Withdraws all offers after the end of the run: these messages wait for turns of their own.
     pub(crate) fn withdraw_offers(&mut self) {
         for item in self.items.iter_mut().filter(|item| item.standing == Standing::Offered) {
             item.standing = Standing::Waits;
         }
     }
 
-    /// Takes out the messages that somebody means, oldest first.
+    /// Removes the messages that match, oldest first.
     pub(crate) fn take_out(&mut self, is_meant: impl Fn(&L) -> bool) -> Vec<L> {
         let mut out: Vec<_> = self.dropped.extract_if(.., |letter| is_meant(letter)).collect();
         let (meant, kept) = std::mem::take(&mut self.items).into_iter().partition(|item| is_meant(&item.letter));
@@ -472,18 +471,18 @@ impl<L: Letter> Inbox<L> {
         out
     }
 
-    /// Takes everything out, oldest first.
+    /// Removes all messages, oldest first.
     pub(crate) fn clear(&mut self) -> Vec<L> {
         self.take_out(|_| true)
     }
 }
 
-/// Whether two messages come from the same place and have the same rights.
+/// True if two messages have the same route and authority.
 pub(super) fn is_alike<L: Letter>(one: &L, other: &L) -> bool {
     one.route() == other.route() && one.sender() == other.sender()
 }
 
-/// A message in one line.
+/// Shortens a message to one line.
 fn summary_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= SUMMARY_LINE {

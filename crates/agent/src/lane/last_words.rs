@@ -1,4 +1,4 @@
-//! What the user gets when a run has ended, with what the house says around it.
+//! The replies of an ended run, with prefix, footer and warnings.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Lane {
-    /// What the user gets.
+    /// Builds the replies for the user.
     pub(super) fn replies(
         &self,
         queued: &Queued,
@@ -27,7 +27,7 @@ impl Lane {
             && queued.answer().is_none()
             && queued.wish().is_none()
             && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
-        // Who was asked twice and wants to say nothing may.
+        // A run that was asked again and still answers with silence may stay silent.
         let duty = if is_due && !said.is_silent() { Duty::LastAnswer } else { Duty::Free };
         let error = match outcome {
             Outcome::Failed(failure) => Some(failure.message.clone()),
@@ -49,7 +49,7 @@ impl Lane {
         replies
     }
 
-    /// What the owner wants to see before every answer.
+    /// Builds the configured prefix of every answer.
     pub(super) fn prefix(&self, profile: &Profile) -> Option<footer::Prefix> {
         let setting = profile.secrets.mask(profile.delivery.prefix.as_deref()?);
         let name = profile.identity.name.as_deref().map(|name| profile.secrets.mask(name));
@@ -64,13 +64,13 @@ impl Lane {
     }
 }
 
-/// What the user got although the model said nothing: it stands in no line, and a retry shall get it too.
+/// Returns the reply text that is in no transcript entry because the model wrote none; a retry must get it, too.
 pub(super) fn unwritten(end: &End) -> Option<String> {
     let is_bare = end.outcome == Outcome::Done && end.lines.is_empty() && !end.replies.is_empty();
     is_bare.then(|| end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n\n"))
 }
 
-/// How much is shown beside an answer.
+/// What is shown beside an answer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shown {
     thoughts: bool,

@@ -1,4 +1,4 @@
-//! How messages wait in line: they are taken in, offered to the run at work, stopped, or left for the next start.
+//! Queueing in a lane: messages are accepted, offered to the active run, aborted, or left for the next start.
 
 use std::{
     borrow::Cow,
@@ -52,7 +52,7 @@ impl Letter for Queued {
 }
 
 impl Lane {
-    /// Takes a message in: answers it at once, or puts it in line.
+    /// Receives a message: answers it at once or enqueues it.
     pub(super) async fn receive(&mut self, queued: Queued, active: Option<&mut Queued>) {
         let is_idle = active.is_none() && self.inbox.is_empty();
         if is_idle {
@@ -69,8 +69,8 @@ impl Lane {
     }
 
     async fn enqueue(&mut self, mut queued: Queued, mut active: Option<&mut Queued>, is_idle: bool) {
-        // Whoever asks for a short conversation does not want to wait for what makes it longer. One that a restart found
-        // has stopped what was to be stopped.
+        // A compaction command does not wait for the active run, which makes the context longer. A recovered command
+        // has already aborted what it had to.
         let is_wish = queued.wish().is_some() && !queued.is_of_house() && !queued.was_found;
         let is_anew = queued.inbound.begins_anew();
         if is_wish {
@@ -80,8 +80,8 @@ impl Lane {
             active.hurry.cancel();
         }
         queued.settings = self.settings(&queued, active.as_deref());
-        // What goes by the rules of the queue may push others out of the way, so first it must be there to stay. Its sender
-        // hears of it when it has its place.
+        // A message with queue settings may displace others, so it must be on disk first. Its sender is answered once
+        // it has its place.
         if (queued.settings.is_some() || is_wish) && !is_idle && !queued.accepting.is_empty() {
             let records = std::mem::take(&mut queued.accepting);
             let admission = admission(&self.hub.writer.judge(records).await);
@@ -123,16 +123,17 @@ impl Lane {
         self.update_places();
     }
 
-    /// Tells senders of waiting messages that have another kind of place by now, and the run at work whether it is offered
-    /// one. Called after every change of the inbox, so that what a sender was told last is what holds.
+    /// Emits a new disposition for each queued message whose kind of place changed, and sets the flag that tells the
+    /// active run whether a message is offered. Called after every change of the inbox, so that the last reported
+    /// disposition holds.
     pub(super) fn update_places(&self) {
         let at = self.hub.ambient.now_ms();
         self.inbox.places().for_each(|(queued, placed)| queued.tape.move_to(at, placed));
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
     }
 
-    /// Tells those whose messages have waited long for the active run what it is doing, each once. What a run does for
-    /// others is not told.
+    /// Emits a busy event, once for each message that has waited long for the active run. What the run does for another
+    /// sender is not disclosed.
     pub(super) fn tell_busy(&mut self, active: &Queued) {
         let now = self.hub.ambient.now_ms();
         let (doing, since) = activity::of(&active.tape.facts());
@@ -142,7 +143,7 @@ impl Lane {
                 continue;
             };
             waiting.waits_since = None;
-            // One that is not on disk yet may turn out to be the retry of another.
+            // A message that is not on disk yet may be the retry of another.
             if !matches!(*waiting.admit.borrow(), Admission::Accepted) {
                 continue;
             }
@@ -152,20 +153,20 @@ impl Lane {
         }
     }
 
-    /// Whether a run works for a transcript that the session no longer has.
+    /// True if a run works on a transcript that the session no longer has.
     fn is_moot(&self, active: &Queued) -> bool {
         let now = self.session.as_ref().map(|session| &session.record.session_id);
         active.session.is_some() && active.session.as_ref() != now
     }
 
-    /// What the house does by itself for a transcript that nobody goes on with keeps no message waiting.
+    /// Aborts the gateway's own run for an abandoned transcript, so that it delays no message.
     async fn stop_moot(&mut self, active: &mut Queued) {
         if active.is_of_house() && active.reason.is_none() {
             self.stop_active(active, AbortReason::Interrupted).await;
         }
     }
 
-    /// A run belongs to whoever started its session, also if its own message does not say so.
+    /// Registers the parent session of a run, also if its own message does not name it.
     async fn note_parent(&mut self, queued: &Queued) {
         if let Err(error) = self.open().await {
             tracing::warn!(key = %self.key, %error, "could not read the session");
@@ -177,15 +178,15 @@ impl Lane {
         }
     }
 
-    /// How a message waits for its turn.
+    /// Returns the queue settings of a message.
     fn settings(&self, queued: &Queued, active: Option<&Queued>) -> Option<Settings> {
-        // What goes on after a restart has begun, and a command wants a turn of its own.
+        // A resumed run has started already, and a command gets a turn of its own.
         let inline = queued.inbound.queue.filter(|_| !queued.is_resumed && queued.inbound.command.is_none())?;
         let session = self.session.as_ref().map(|session| Overrides::from(&session.record)).unwrap_or_default();
         let (channel, config) = self.hub.setup.rules().queue.of(&queued.inbound.route);
         let mut settings = inline.settings(&session, &channel, &config);
         if queued.was_found {
-            // It pushed whom it had to when it came, and it was not pushed out of the way itself.
+            // It displaced others when it arrived and was not displaced itself.
             settings.cap = usize::MAX;
         }
         let is_elsewhere = active.is_some_and(|active| !self.is_together(queued, active));
@@ -197,9 +198,8 @@ impl Lane {
         Some(settings)
     }
 
-    /// Whether a message may become a part of a run: it comes from the same place, with the same rights and of the same
-    /// kind, and goes into the same transcript. A run that is being stopped, or that asks no model about its message, takes
-    /// nothing in.
+    /// True if a message may be absorbed by a run: same route, authority, class and transcript. A run that is being
+    /// stopped or does not ask a model absorbs nothing.
     fn is_together(&self, queued: &Queued, active: &Queued) -> bool {
         let transcript = self.session.as_ref().map(|session| &session.record.session_id);
         active.reason.is_none()
@@ -211,8 +211,8 @@ impl Lane {
             && active.session.as_ref() == transcript
     }
 
-    /// There is no room for a message. One that goes by the rules of the queue is kept as a run that ended so; any other
-    /// is not taken in, and its sender may send it again.
+    /// Rejects a message because the queue is full. A message with queue settings is stored as an aborted run; any
+    /// other is not accepted, and its sender may send it again.
     async fn turn_away(&mut self, mut queued: Queued) {
         if queued.settings.is_some() || queued.was_found {
             tracing::warn!(run = %queued.inbound.run, key = %self.key, "a message was rejected: too many wait");
@@ -224,18 +224,18 @@ impl Lane {
             self.hub.forget(&queued.tape);
             queued.tape.refuse();
             queued.admit.send_replace(Admission::Overloaded);
-            // What it changed in the session's record was not stored.
+            // Its changes to the session's record were not stored.
             self.is_stale = true;
         }
     }
 
-    /// Sends all messages that wait on their way to disk.
+    /// Queues all waiting messages for the writer.
     pub(super) fn accept_all(&mut self) {
         let (hub, inbox) = (&self.hub, &mut self.inbox);
         inbox.iter_mut().for_each(|queued| queued.accept(&hub.writer));
     }
 
-    /// Waits until it is known which of the messages that wait were taken in, and lets go of the others.
+    /// Waits for the admission of all waiting messages and removes those that were not accepted.
     pub(super) async fn settle_admissions(&mut self) {
         let mut any_refused = false;
         for queued in self.inbox.iter_mut().filter(|queued| queued.accepting.is_empty()) {
@@ -248,10 +248,10 @@ impl Lane {
         }
     }
 
-    /// Hands the run at work a message that came for it. What it does not get stays in line.
+    /// Hands an offered message to the active run. A message that is not taken stays in the queue.
     pub(super) async fn offer(&mut self, tell: oneshot::Sender<Handed>, active: Option<&mut Queued>) {
         self.settle_admissions().await;
-        // One that is stopping takes nothing with it.
+        // A run that is being stopped absorbs nothing.
         let Some(active) = active.filter(|active| active.reason.is_none()) else { return };
         match self.inbox.offer() {
             Some(Offer::Take(guest)) => {
@@ -261,15 +261,15 @@ impl Lane {
                     Err(_) => self.inbox.put_back([guest]),
                 }
             }
-            // It gets a turn of its own as well, so nothing is lost if nobody listens.
+            // It also gets a turn of its own, so a dropped receiver loses nothing.
             Some(Offer::Copy(text)) => drop(tell.send(Handed::Copy(text))),
             None => {}
         }
         self.update_places();
     }
 
-    /// Stops a run, or all of them. Whoever asked hears of it once a restart would know it, too. A message that turns out
-    /// not to be taken in, as the retry of a run that is over, is no run and cannot be stopped.
+    /// Aborts one run or all of them. Returns once the abort is on disk. A message that turns out not to be accepted
+    /// (for example the retry of an ended run) is not a run and cannot be aborted.
     pub(super) async fn abort(
         &mut self,
         run: Option<&RunId>,
@@ -278,11 +278,11 @@ impl Lane {
     ) -> Vec<RunId> {
         let meant = |queued: &Queued| run.is_none_or(|run| *run == queued.inbound.run);
         let is_meant = |active: &Queued| meant(active) || active.guests.iter().any(meant);
-        // One that is stopping was stopped by somebody else.
+        // A run that is stopping was aborted by an earlier request.
         let mut active = active.filter(|active| active.reason.is_none() && is_meant(active));
         if let Some(active) = &mut active {
-            // At once: nothing is begun while the rest goes to disk. Only this lane begins runs, so none of those that
-            // wait begins in its place.
+            // At once, so that the run starts nothing while the rest is committed. Only this lane starts runs, so no
+            // queued run starts in its place.
             active.stop(reason);
         }
         let mut stopped = Vec::new();
@@ -294,7 +294,7 @@ impl Lane {
             }
         }
         self.update_places();
-        // A message that became a part of the run at work cannot be taken out of it any more.
+        // A message absorbed by the active run cannot be removed from it any more.
         if let Some(active) = active {
             stopped.push(active.inbound.run.clone());
             stopped.extend(active.guests.iter().map(|guest| guest.inbound.run.clone()));
@@ -304,7 +304,7 @@ impl Lane {
         stopped
     }
 
-    /// Stops the run at work at once; returns when a restart would know it, too.
+    /// Aborts the active run at once. Returns when the abort is on disk.
     async fn stop_active(&mut self, active: &mut Queued, reason: AbortReason) {
         active.stop(reason);
         let run = active.inbound.run.clone();
@@ -313,7 +313,7 @@ impl Lane {
         }
     }
 
-    /// Leaves what waits as it is on disk, because the process is going down.
+    /// Leaves the queued messages as they are on disk, because the process shuts down.
     pub(super) async fn leave(&mut self) {
         self.accept_all();
         self.settle_admissions().await;

@@ -1,7 +1,7 @@
-//! One task per session: it owns everything that touches that session.
+//! One task per session, the lane, which owns everything that touches that session.
 //!
-//! There is no lock to leak and no watchdog: whatever happens to a run, its lane is the one that ends it, and then takes
-//! the next message. A lane with nothing to do goes away and comes back with the next message.
+//! There is no lock to leak and no watchdog: whatever happens to a run, its lane ends it and then takes the next
+//! message. An idle lane retires and is started again with the next message.
 
 mod answerer;
 mod begin;
@@ -59,33 +59,33 @@ use inbox::{Inbox, Ready, Turn};
 use open::OpenSession;
 use slots::{Lender, Slot};
 
-/// How long a lane with nothing to do keeps its history at hand, at most.
+/// Maximum time that an idle lane keeps its history in memory.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How much longer a run may take whose time is up while it makes the conversation short.
+/// Extension of a run's time limit while it compacts the context.
 const COMPACTION_GRACE: Duration = Duration::from_secs(60);
 
-/// How long a run that was told to stop may take to do so before it is dropped. Tools get their own, shorter, grace.
+/// Time for an aborted run to end before its task is dropped. Tools have their own, shorter, grace period.
 const GRACE: Duration = Duration::from_millis(750);
 
-/// How long a message waits behind a run before its sender is told what the session is busy with.
+/// Time that a message waits behind a run before its sender gets a busy event.
 const BUSY_AFTER: Duration = Duration::from_secs(30);
 
-/// Something for a lane to do.
+/// A job for a lane.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// A message came in, or a restart found one.
+    /// A message, new or recovered.
     Run(Box<Queued>),
-    /// A run, or all of them, shall stop.
+    /// Aborts one run or all of them.
     Abort { run: Option<RunId>, reason: AbortReason, tell: oneshot::Sender<Vec<RunId>> },
-    /// Somebody changes the session from outside.
+    /// A change to the session from outside.
     Change(Box<Chore>),
-    /// The run at work asks for a message that came for it.
+    /// The active run asks for an offered message.
     Offer(oneshot::Sender<Handed>),
 }
 
 impl Job {
-    /// The tape of the run that it asks for.
+    /// Returns the tape of the job's run.
     pub(crate) fn tape(&self) -> Option<&Arc<Tape>> {
         match self {
             Self::Run(queued) => Some(&queued.tape),
@@ -94,7 +94,7 @@ impl Job {
     }
 }
 
-/// A message that waits for its turn.
+/// A message in the queue, and its state once its run is active.
 #[derive(Debug)]
 pub(crate) struct Queued {
     inbound: Inbound,
@@ -102,48 +102,48 @@ pub(crate) struct Queued {
     admit: watch::Sender<Admission>,
     cancel: CancellationToken,
     reason: Option<AbortReason>,
-    /// What takes the message in. An idle lane commits it together with the run's beginning.
+    /// Records that accept the message. An idle lane commits them together with the run's start.
     accepting: Vec<Rec>,
-    /// How it waits for its turn; `None` for one that is always a run of its own.
+    /// Queue settings; `None` for a request that always gets a run of its own.
     settings: Option<Settings>,
-    /// Since when it waits, until its sender was told what for.
+    /// Start of the wait; cleared once its sender got a busy event.
     waits_since: Option<Instant>,
-    /// What is said in its place, if it speaks for others as well.
+    /// Text for the model, if other messages are merged into this one.
     prompt: Option<String>,
-    /// Messages that its run answers beside its own.
+    /// Messages absorbed by its run.
     guests: Vec<Self>,
-    /// Whether the message was on disk before this process began.
+    /// True if the message was on disk before this process started.
     was_found: bool,
-    /// Set for a run that a restart found at work, until it goes on.
+    /// Set for a run that was active at the restart, until it is resumed.
     resume: Option<Resume>,
     is_resumed: bool,
-    /// How many assistant messages it had then, and the answers to open calls of the last one that are known.
+    /// Number of assistant messages before the restart, and known results for open calls of the last one.
     said: u32,
     answers: Vec<ToolResult>,
-    /// The transcript that the run works in, once it began.
+    /// Transcript of the run, once it has started.
     session: Option<SessionId>,
-    /// The line of its message in that transcript, once it began in this process.
+    /// Entry of its message in that transcript, once it started in this process.
     input_line: Option<EntryId>,
-    /// Whether its run was told of system events.
+    /// True if system events were added to its prompt.
     has_events: bool,
-    /// When it began, each time, before this process had it.
+    /// Times of its earlier starts, in other processes.
     begun: Vec<u64>,
     /// Set for a run that was held and released.
     reentry: Option<Hold>,
-    /// Whether its run makes the conversation short at the moment.
+    /// True while its run compacts the context.
     compacting: Flag,
-    /// Tells its run that somebody waits for it to end.
+    /// Cancelled when another request waits for the run to end.
     hurry: CancellationToken,
-    /// What its run says on a channel, once it may say something there.
+    /// Channel output of the run, once opened.
     line: Option<Arc<Line>>,
-    /// What its run had said there before a restart.
+    /// Its deliveries from before a restart.
     posted: Vec<DeliveryRow>,
-    /// What hooks want to be said beside the answer.
+    /// Messages of hooks to be sent with the answer.
     news: Vec<String>,
 }
 
 impl Queued {
-    /// A message that has just come in.
+    /// A new message.
     pub(crate) fn new(
         inbound: Inbound,
         tape: Arc<Tape>,
@@ -180,10 +180,10 @@ impl Queued {
         }
     }
 
-    /// A run that was at work when the process ended.
+    /// Marks a run that was active when the process ended.
     pub(crate) fn resuming(mut self, resume: Resume) -> Self {
-        // A command that is answered at once starts no run, so a text that looks like one was meant as it is: the bare word
-        // "stop" stops something only while there is something to stop.
+        // A command that is answered at once starts no run, so text that looks like one was meant literally: the bare
+        // word "stop" is a command only while a run is active.
         if self.is_control(true) {
             self.inbound.command = None;
         }
@@ -193,28 +193,28 @@ impl Queued {
         self
     }
 
-    /// What a restart found that its run had said on a channel.
+    /// Sets the run's deliveries from before a restart.
     pub(crate) fn having_posted(self, posted: Vec<DeliveryRow>) -> Self {
         Self { posted, ..self }
     }
 
-    /// Takes in runs that a restart found to end with this one.
+    /// Adds recovered runs that were absorbed by this one.
     pub(crate) fn host(&mut self, guests: impl IntoIterator<Item = Self>) {
         self.guests.extend(guests);
     }
 
-    /// A message that a restart found.
+    /// Marks a recovered message.
     pub(crate) fn found(mut self) -> Self {
         self.was_found = true;
         self
     }
 
-    /// Whether it is known that the message was not taken in.
+    /// True if the message is known to be rejected.
     fn is_refused(&self) -> bool {
         !matches!(*self.admit.borrow(), Admission::Accepted | Admission::Pending)
     }
 
-    /// Sends the message on its way to disk, if it is not yet.
+    /// Queues the message for the writer, if not done yet.
     fn accept(&mut self, writer: &Writer) {
         if !self.accepting.is_empty() {
             let records = std::mem::take(&mut self.accepting);
@@ -222,12 +222,12 @@ impl Queued {
         }
     }
 
-    /// What is answered without a model, if it is a command that needs none.
+    /// Returns the fixed answer of a command that needs no model.
     fn answer(&self) -> Option<&'static str> {
         self.inbound.command.as_ref().and_then(Command::answer)
     }
 
-    /// Tells the run to stop; the first reason counts.
+    /// Cancels the run; the first reason counts.
     fn stop(&mut self, reason: AbortReason) {
         let reason = *self.reason.get_or_insert(reason);
         if let Some(line) = self.line.as_ref().filter(|_| outward::is_unwanted(reason)) {
@@ -237,25 +237,25 @@ impl Queued {
     }
 }
 
-/// A session at work.
+/// State of a lane.
 struct Lane {
     hub: Arc<Shared>,
     key: SessionKey,
     jobs: mpsc::UnboundedReceiver<Job>,
     inbox: Inbox<Queued>,
-    /// When the lane began: what waits is measured from here, whatever becomes of the wall clock.
+    /// Start of the lane: debounce and waiting times are measured from here, independently of the wall clock.
     origin: Instant,
-    /// Tells the run at work that a message came for it.
+    /// True if a message is offered to the active run.
     offers: Arc<AtomicBool>,
     session: Option<OpenSession>,
-    /// Who waits for the session to be deleted when the run at work has ended.
+    /// Deletions to execute when the active run has ended.
     deletions: Vec<Deletion>,
-    /// Whether what is known of the session has to be read again before the next run.
+    /// True if the cached session has to be read again before the next run.
     is_stale: bool,
 }
 
-/// Everything that a lane does until it has nothing to do. A bug in it costs the runs that it had taken; with what it
-/// had not taken it starts over, so that whoever finds it in the registry finds it alive.
+/// Runs a lane until it is idle. A panic loses the runs that it had taken; it then starts over with the jobs it had not
+/// taken, so that the registered lane is always alive.
 pub(crate) async fn run(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<Job>) {
     let mut lane = Lane::new(hub, key, jobs);
     while AssertUnwindSafe(live(&mut lane)).catch_unwind().await.is_err() {
@@ -264,7 +264,7 @@ pub(crate) async fn run(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::Unbounded
     }
 }
 
-/// A lane's life.
+/// Main loop of a lane.
 async fn live(lane: &mut Lane) {
     loop {
         let wake = match lane.inbox.ready(lane.now()) {
@@ -273,7 +273,7 @@ async fn live(lane: &mut Lane) {
                 None
             }
             Ready::Now(_) => {
-                // Apart from the lane, so that one with nothing to do is small.
+                // Boxed, so that the future of an idle lane is small.
                 Box::pin(lane.next()).await;
                 Box::pin(lane.delete()).await;
                 continue;
@@ -308,23 +308,23 @@ impl Lane {
         }
     }
 
-    /// Milliseconds since the lane began.
+    /// Milliseconds since the start of the lane.
     fn now(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Takes a place among the lanes with nothing to do; what is returned ends when the lane has to go.
+    /// Registers an idle lane in the cache of idle lanes. The receiver resolves when the lane is evicted.
     fn rest(&self) -> oneshot::Receiver<()> {
         self.hub.rest.take(self.session.as_ref().map_or(0, |session| session.history.len()))
     }
 
-    /// Does what a job asks for. `active` is the run at work.
+    /// Executes a job. `active` is the active run.
     async fn take(&mut self, job: Job, active: Option<&mut Queued>) {
         match job {
             Job::Run(queued) => self.receive(*queued, active).await,
             Job::Abort { run, reason, tell } => {
                 let stopped = self.abort(run.as_ref(), reason, active).await;
-                // Whoever asked may have gone, and that is fine.
+                // The caller may have gone; the result is then dropped.
                 tell.send(stopped).ok();
             }
             Job::Change(chore) => self.change(*chore, active).await,
@@ -332,7 +332,7 @@ impl Lane {
         }
     }
 
-    /// The next turn, once there is a slot for it.
+    /// Starts the next turn once there is a slot for it.
     async fn next(&mut self) {
         let Some(slot) = self.slot().await else { return };
         self.settle_admissions().await;
@@ -343,7 +343,7 @@ impl Lane {
         }
     }
 
-    /// One run, from its beginning to its end.
+    /// Executes one run from start to end.
     async fn turn(&mut self, turn: Turn<Queued>, slot: Lender) {
         let Turn { host: mut queued, guests, prompt } = turn;
         queued.host(guests);
@@ -379,7 +379,7 @@ impl Lane {
         let ended = match scope {
             Some(mut scope) => {
                 queued.speak_out(&mut scope);
-                // The run goes with the lane that watches over it, should that break.
+                // The run is aborted with its lane if the lane panics.
                 let handle = AbortOnDropHandle::new(self.hub.spawn("run", run::drive(scope)));
                 self.supervise(&mut queued, handle, &profile).await
             }
@@ -391,20 +391,20 @@ impl Lane {
         let ephemeral = queued.inbound.is_ephemeral.then(|| queued.tape.clone());
         self.end(queued, &profile, ended).await;
         if ephemeral.is_some_and(|tape| matches!(tape.state(), State::Ended(_))) {
-            // Nobody waits for it.
+            // No caller waits for this deletion.
             let (tell, _) = oneshot::channel();
             self.deletions.push(Deletion { expected: None, tell });
         }
         self.update_places();
     }
 
-    /// The agent of this session, with the working directory and the settings that the message asks for.
+    /// Returns the session's agent with the working directory and settings of the message.
     fn profile_for(&self, inbound: &Inbound) -> Arc<Profile> {
         let profile = self.hub.setup.agents().of(self.key.agent());
         profile.in_session(&self.key, inbound.cwd.as_ref()).overridden(&inbound.overrides)
     }
 
-    /// Ends a run that was stopped before it began; says whether it was one.
+    /// Ends a run that was aborted before it started. Returns false if the message was not accepted.
     async fn turn_down(&mut self, mut queued: Queued) -> bool {
         queued.accept(&self.hub.writer);
         let is_admitted = is_admitted(&queued).await;
@@ -418,24 +418,24 @@ impl Lane {
         is_admitted
     }
 
-    /// A message that was not taken in never was a run. Its sender knows; what we believed of the session is void.
+    /// Removes a message that was not accepted. Its sender has been answered; the cached session is invalid.
     fn never_was(&mut self, queued: &Queued) {
         self.hub.forget(&queued.tape);
         queued.tape.refuse();
         self.is_stale = true;
     }
 
-    /// Forgets what is known of the session if it is void. Not while a run is at work: its end belongs to what it knew.
+    /// Drops the cached session if it is invalid. Not called while a run is active, whose end refers to that state.
     fn refresh(&mut self) {
         if std::mem::take(&mut self.is_stale) {
             self.session = None;
         }
     }
 
-    /// A slot for the next turn, serving the mailbox while it waits for one; `None` when no turn is next any more.
+    /// Waits for a slot for the next turn and serves the mailbox meanwhile; `None` if no turn is ready any more.
     async fn slot(&mut self) -> Option<Lender> {
         let Ready::Now(letter) = self.inbox.ready(self.now()) else { return None };
-        // An answer without a model needs no slot.
+        // A fixed answer needs no slot.
         if letter.answer().is_some() {
             return Some(Lender::default());
         }
@@ -444,7 +444,7 @@ impl Lane {
             return Some(slot.into());
         }
         self.accept_all();
-        // Before anything else is taken from the mailbox: nothing may build on what a refused message says.
+        // Before another job is taken from the mailbox: nothing may depend on a rejected message.
         self.settle_admissions().await;
         let slots = self.hub.slots.clone();
         let slot = slots.take(class);
@@ -463,7 +463,7 @@ impl Lane {
         }
     }
 
-    /// A slot that was waited for. A long wait is told.
+    /// Returns the slot after a wait. A long wait is logged and emitted as an event.
     fn granted(&self, slot: Slot) -> Lender {
         if let Some(waited) = slot.long_wait() {
             tracing::warn!(key = %self.key, ?waited, "a run waited long for a slot; agents.defaults.maxConcurrent has more");
@@ -474,7 +474,7 @@ impl Lane {
         slot.into()
     }
 
-    /// Watches over a run until it is over, serving the mailbox meanwhile.
+    /// Supervises a run until it ends and serves the mailbox meanwhile.
     async fn supervise(
         &mut self,
         queued: &mut Queued,
@@ -498,7 +498,7 @@ impl Lane {
                 }
                 () = until(patience) => {
                     if !is_stopping && queued.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
-                        // Once: what was asked for is nearly there, and would be lost.
+                        // Once: the compaction is nearly done and would be lost.
                         patience = Some(Instant::now() + COMPACTION_GRACE);
                     } else if is_stopping {
                         patience = None;
@@ -512,7 +512,7 @@ impl Lane {
     }
 }
 
-/// Waits for a moment, or for ever.
+/// Sleeps until a moment, or forever.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -520,7 +520,7 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Whether the message was taken in; waits until that is known.
+/// Waits for the message's admission. Returns true if it was accepted.
 async fn is_admitted(queued: &Queued) -> bool {
     let mut admission = queued.admit.subscribe();
     let known = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;

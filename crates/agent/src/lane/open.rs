@@ -1,4 +1,4 @@
-//! What a lane knows of its session while it lives, and how a message is taken into it.
+//! The lane's cached session, and the admission of messages into it.
 
 use std::sync::Arc;
 
@@ -30,31 +30,31 @@ use crate::{
     tool::Origin,
 };
 
-/// What the lane knows of its session.
+/// The lane's cached session.
 pub(super) struct OpenSession {
     pub(super) record: session::Record,
-    /// Whether the record is not on disk yet, nor on its way.
+    /// True if the record is neither on disk nor queued for the writer.
     is_new: bool,
     pub(super) history: Conversation,
-    /// Whether the transcript says that its provider reads a user's turn before it.
+    /// True if the transcript is marked as needing a leading user turn for its provider.
     pub(super) is_marked: bool,
-    /// What a new thread takes over from the session that it belongs to, until its first run begins.
+    /// History that a new thread inherits from its parent session, until its first run starts.
     pub(super) inherited: Option<Inherited>,
-    /// What runs found out beside the conversation.
+    /// Statistics that runs collected for the session.
     pub(super) margin: Margin,
-    /// That the transcript is new, until hooks are told.
+    /// Set if the transcript is new and the hooks have not been fired.
     pub(super) news: Option<News>,
 }
 
-/// A conversation that a new session begins with.
+/// Initial history of a new session.
 pub(super) struct Inherited {
-    /// Whose, if it is that of a session.
+    /// Id of the session it comes from, if any.
     pub(super) from: Option<SessionId>,
     pub(super) entries: Vec<Entry>,
 }
 
 impl Lane {
-    /// Reads the session from disk if it is not at hand.
+    /// Loads the session if it is not cached.
     pub(super) async fn open(&mut self) -> Result<(), StoreError> {
         if self.session.is_none() {
             self.session = self.hub.store.load(&self.key).await?.map(OpenSession::from);
@@ -62,7 +62,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Makes the records that take a message in, or refuses it.
+    /// Builds the records that accept a message, or rejects it.
     pub(super) async fn admit(&mut self, mut queued: Queued, is_idle: bool) -> Option<Queued> {
         let at = queued.tape.accepted_at();
         if let Some(refusal) = self.refusal(&queued.inbound, at, is_idle).await {
@@ -86,8 +86,8 @@ impl Lane {
         let session = self.session.get_or_insert_with(|| OpenSession::new(ambient.session_id(), at));
         let expect = (!std::mem::take(&mut session.is_new)).then(|| session.record.session_id.clone());
         let before = session.record.clone();
-        // Here and not when the run begins: the message itself makes the session fresh, and a restart must not forget
-        // what was found. A run at work ends in the transcript that it began in.
+        // Here and not at the run's start, because the message itself makes the session fresh, and a restart must keep
+        // the decision. An active run finishes in the transcript it started in.
         if expect.is_some() && session.is_stale_for(inbound, &self.key, &rules.freshness, at) {
             session.renew(ambient.session_id(), at, "idle");
         }
@@ -104,7 +104,7 @@ impl Lane {
             at,
         };
         queued.accepting = vec![Rec::Accept(Box::new(accept))];
-        // That it was touched is stored with the run's end; a record that says nothing else new is not worth a write.
+        // That the session was used is stored with the run's end; a record without other changes is not written.
         let is_news = before != session::Record { updated_at: before.updated_at, ..session.record.clone() };
         if expect.is_none() || is_news {
             let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
@@ -113,17 +113,17 @@ impl Lane {
         Some(queued)
     }
 
-    /// Whether a message begins a new transcript because the session's is stale.
+    /// True if a message starts a new transcript because the session's is stale.
     fn is_stale_for(&self, inbound: &Inbound, at: u64) -> bool {
         let rules = self.hub.setup.rules();
         let session = self.session.as_ref().filter(|session| !session.is_new);
         session.is_some_and(|session| session.is_stale_for(inbound, &self.key, &rules.freshness, at))
     }
 
-    /// Why a message is not even tried to be stored.
+    /// Returns why a message is rejected before it is stored.
     ///
-    /// The store knows whether the id was used before, and says so when the message is stored. But a message that
-    /// changes the session beside others must change nothing if it is refused, so then the store is asked first.
+    /// The store detects a reused run id when the message is stored. But a message that also changes the session must
+    /// change nothing if it is rejected, so in that case the store is queried first.
     async fn refusal(&mut self, inbound: &Inbound, at: u64, is_idle: bool) -> Option<Admission> {
         if let Err(error) = self.open().await {
             return Some(Admission::Failed(error));
@@ -131,7 +131,7 @@ impl Lane {
         if let Some(expected) = &inbound.expected_session
             && self.session.as_ref().is_none_or(|session| session.record.session_id != *expected)
         {
-            // A request that was accepted before is the same one, whatever became of its session since.
+            // A request that was accepted before is the same one, whatever happened to its session since.
             return Some(match self.known_before(inbound).await {
                 Some(known) => known,
                 None => Admission::SessionChanged,
@@ -141,19 +141,19 @@ impl Lane {
         if session.is_closed() {
             return Some(Admission::Blocked);
         }
-        // What wakes the session has to be the next run, and to have something to tell: see `hub/background.rs`.
+        // A wake must be the next run and have a pending report: see `hub/background.rs`.
         if inbound.is_wake() && !(is_idle && background::due(&session.record).is_some()) {
             return Some(Admission::Blocked);
         }
         let is_stale = session.is_stale_for(inbound, &self.key, &self.hub.setup.rules().freshness, at);
-        // What is done at once, as a stop, must not be done again for a retry either.
+        // Commands with an immediate effect, such as a stop, must not be repeated for a retry.
         if inbound.command.is_none() && (is_idle || !(is_stale || inbound.has_settings())) {
             return None;
         }
         self.known_before(inbound).await
     }
 
-    /// The admission of a message whose run id the store knows.
+    /// Returns the admission of a message whose run id the store knows.
     async fn known_before(&self, inbound: &Inbound) -> Option<Admission> {
         match self.hub.store.run(&inbound.run).await {
             Ok(Some(row)) if inbound.is_same_request(&row) => Some(Admission::Duplicate(Box::new(row))),
@@ -163,7 +163,8 @@ impl Lane {
         }
     }
 
-    /// Reads the session for a run that begins. One that was deleted since the message was taken in is made anew.
+    /// Loads the session for a run that starts. A session that was deleted since the message was accepted is created
+    /// again.
     pub(super) async fn open_for(&mut self, queued: &Queued) -> Result<(), StoreError> {
         self.open().await?;
         if !queued.is_resumed || queued.reentry.is_some() {
@@ -174,8 +175,8 @@ impl Lane {
         self.inherit(queued).await
     }
 
-    /// Makes the session of a message that names a transcript, if there is no session under the lane's key yet. What was
-    /// said in that transcript before, under whichever key, is its history.
+    /// Creates the session of a message that names a transcript, if the lane's key has no session yet. The earlier
+    /// messages of that transcript, under any key, are its history.
     async fn open_named(&mut self, inbound: &Inbound, at: u64) -> Result<(), StoreError> {
         if let (None, Some(id)) = (&self.session, &inbound.session) {
             let entries = self.hub.store.live_transcript(&self.key, id).await?;
@@ -184,7 +185,7 @@ impl Lane {
         Ok(())
     }
 
-    /// A thread in which nothing was said yet begins with what was said in the session that it belongs to.
+    /// Lets an empty thread inherit the history of its parent session.
     async fn inherit(&mut self, queued: &Queued) -> Result<(), StoreError> {
         let is_begun = |session: &OpenSession| !session.history.is_empty();
         if let Some(session) = self.session.as_mut().filter(|session| !is_begun(session) && !queued.is_resumed) {
@@ -203,9 +204,8 @@ impl Lane {
         Ok(())
     }
 
-    /// What has to be stored of the session together with a run's beginning, and what the run is told beside its message:
-    /// that the session is there, that a command gave it a new transcript, that what happened was told. A run that goes
-    /// on after a restart did that when it began.
+    /// Returns the session's record to commit with a run's start (session created, transcript replaced, notes
+    /// consumed), and the notes for the run's prompt. A resumed run did this when it first started.
     pub(super) fn prepare(&mut self, queued: &mut Queued, at: u64) -> (Option<Rec>, Vec<String>) {
         let Some(session) = &mut self.session else { return (None, Vec::new()) };
         let begins_anew = queued.inbound.begins_anew() && !queued.is_resumed;
@@ -215,7 +215,7 @@ impl Lane {
         }
         let is_told = !queued.is_resumed && queued.answer().is_none() && queued.wish().is_none();
         if is_told && queued.inbound.class == Class::Heartbeat {
-            // No person asked for it: what is told may be all that it works on.
+            // No person asked for this run: the notes may be all that it works on.
             queued.inbound.authority = queued.inbound.authority.min(notes::authority(&session.record));
         }
         let mut notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
@@ -234,23 +234,23 @@ impl Lane {
 }
 
 impl Inbound {
-    /// Whether it asks for a new transcript.
+    /// True if it asks for a new transcript.
     pub(super) fn begins_anew(&self) -> bool {
         matches!(self.command, Some(Command::Begin { .. } | Command::BeginWith(_)))
     }
 
-    /// Whether it begins a new transcript where the old one is stale. One that names its transcript, or brings a new
-    /// one with it, does not; and what machines send neither begins anything nor keeps it fresh.
+    /// True if it starts a new transcript where the old one is stale. A message that names its transcript or asks for a
+    /// new one does not, and automated messages neither start one nor keep it fresh.
     fn may_find_stale(&self) -> bool {
         self.session.is_none() && self.command.is_none() && self.touch() == Touch::Person
     }
 
-    /// Whether it changes settings of its session.
+    /// True if it changes settings of its session.
     fn has_settings(&self) -> bool {
         self.label.is_some() || self.spawned_by.is_some() || self.thinking.is_some()
     }
 
-    /// Whether a run that is known was asked for in the same way.
+    /// True if a known run was requested by the same principal and method with the same content.
     fn is_same_request(&self, row: &RunRow) -> bool {
         (&self.principal, &self.method, &self.fingerprint) == (&row.principal, &row.method, &row.fingerprint)
     }
@@ -303,12 +303,12 @@ impl OpenSession {
         if entries.is_empty() {
             return new;
         }
-        // Its transcript is not new, so there is nothing to tell hooks.
+        // The transcript is not new, so no hooks are fired.
         let is_marked = entries.iter().any(prelude::is_mark);
         Self { history: Conversation::read(entries), is_marked, news: None, ..new }
     }
 
-    /// A session whose record is on disk, or on its way, and whose transcript is empty.
+    /// A session whose record is on disk or queued for the writer, with an empty transcript.
     pub(super) fn stored(record: session::Record) -> Self {
         let margin = Margin::of(&record);
         Self {
@@ -322,7 +322,7 @@ impl OpenSession {
         }
     }
 
-    /// Begins with a conversation that the sender of its first message tells of.
+    /// Sets the initial history given by the sender of the first message.
     fn begin_with(&mut self, history: &[Message], (ambient, at): (&Ambient, u64)) {
         let entry = |told: &Message| Entry {
             kind: Kind::message(told.clone()),
@@ -339,9 +339,9 @@ impl OpenSession {
         }
     }
 
-    /// Gives it a new transcript, for this reason.
+    /// Starts a new transcript for this reason.
     pub(super) fn renew(&mut self, id: SessionId, at: u64, reason: &'static str) {
-        // One that was never begun was never told of.
+        // A transcript that never started was never reported to hooks.
         let before = match (&self.news, self.is_new) {
             (Some(news), true) => news.before.clone(),
             _ => Some((self.record.session_id.clone(), self.history.len())),
@@ -349,17 +349,17 @@ impl OpenSession {
         *self = Self { news: Some(News { before, reason }), ..Self::stored(renewed(&self.record, id, at)) };
     }
 
-    /// Whether a message begins a new transcript because this one is stale.
+    /// True if a message starts a new transcript because this one is stale.
     fn is_stale_for(&self, inbound: &Inbound, key: &SessionKey, freshness: &Freshness, at: u64) -> bool {
         inbound.may_find_stale() && freshness.is_stale(key, &self.record, at)
     }
 
-    /// Whether the session takes no messages.
+    /// True if the session does not accept messages.
     fn is_closed(&self) -> bool {
         self.record.send_policy.as_deref() == Some("deny")
     }
 
-    /// What a message changes in the session's record.
+    /// Applies a message's changes to the session's record.
     fn note(&mut self, inbound: &Inbound, profile: &Profile, (freshness, at): (&Freshness, u64)) {
         let record = &mut self.record;
         freshness.note(record, inbound.touch(), at);
@@ -374,14 +374,14 @@ impl OpenSession {
             record.spawned_by.clone_from(&inbound.spawned_by);
         }
         match inbound.thinking.as_deref() {
-            // Being off is what the absence of a level says, except where that says otherwise.
+            // `off` is stored as no level, unless the default level is not `off`.
             Some("off") if profile.levels(profile.spec()).thinking == "off" => record.thinking_level = None,
             Some(level) => record.thinking_level = Some(level.to_owned()),
             None => {}
         }
     }
 
-    /// Notes which model answers from here on; returns whether it is another one than before.
+    /// Records the model that answers from now on. Returns true if it changed.
     pub(super) fn set_model(&mut self, provider: &str, model: &str, window: u64) -> bool {
         let record = &mut self.record;
         let before = (record.model_provider.as_deref(), record.model.as_deref());

@@ -1,5 +1,5 @@
-//! What a run says on a channel, from the lane's side: its line is opened when it begins, and at its end what is left to
-//! say goes into the outbox together with that end.
+//! Channel output of a run, as seen by its lane: opened at the run's start; at its end, the remaining replies are put
+//! into the outbox in the commit of that end.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     tool::Origin,
 };
 
-/// Whether nobody wants to hear what a run says that was stopped for this reason.
+/// True if a run aborted for this reason sends nothing more to its channel.
 pub(super) fn is_unwanted(reason: AbortReason) -> bool {
     match reason {
         AbortReason::User | AbortReason::Stop | AbortReason::Interrupted => true,
@@ -29,13 +29,13 @@ pub(super) fn is_unwanted(reason: AbortReason) -> bool {
     }
 }
 
-/// What is said on a channel when a run has ended like this.
+/// Returns the payloads to deliver for an outcome.
 fn said(outcome: &Outcome, replies: Vec<Payload>) -> Vec<Payload> {
     match outcome {
         Outcome::Done | Outcome::Failed(_) => replies,
         Outcome::Aborted(reason) if is_unwanted(*reason) => Vec::new(),
         Outcome::Aborted(_) => {
-            // Clients are told in another way; whoever is on a channel would read nothing.
+            // Clients get the outcome as an event; on a channel nothing would be visible.
             let why = outcome.error().map(|why| Payload { kind: Kind::Error, ..Payload::answer(why) });
             replies.into_iter().chain(why).collect()
         }
@@ -43,7 +43,7 @@ fn said(outcome: &Outcome, replies: Vec<Payload>) -> Vec<Payload> {
 }
 
 impl Lane {
-    /// Opens the line of a run whose answer goes to somebody on a channel, and takes up what it said there before.
+    /// Opens the channel output of a run whose reply goes to a channel, and restores its earlier deliveries.
     pub(super) fn open_line(&self, queued: &mut Queued, profile: &Profile) {
         if queued.line.is_some() {
             return;
@@ -62,11 +62,11 @@ impl Lane {
         }
     }
 
-    /// What a run says at its end, for the outbox. A talkative session says first that it is new, and that it was made
-    /// short; not behind blocks, because then the answer has begun.
+    /// Builds a run's final deliveries. A verbose session first announces a new session or a compaction, unless blocks
+    /// were sent already.
     pub(super) fn finals(&self, queued: &Queued, end: &End, (is_compacted, has_blocks): (bool, bool)) -> Vec<Delivery> {
         let Some(line) = &queued.line else { return Vec::new() };
-        // That a heartbeat failed is no news for a chat, unless it was about something that happened.
+        // A failed heartbeat is not reported to a chat, unless it was caused by an event.
         if queued.inbound.class == Class::Heartbeat && end.outcome != Outcome::Done && !queued.has_events {
             return Vec::new();
         }
@@ -82,13 +82,13 @@ impl Lane {
 }
 
 impl Queued {
-    /// Gives a run its line, and has it speak in blocks where the channel or the owner wants that. What a run has said
-    /// before a restart is not said again, so one that goes on says the rest whole.
+    /// Gives a run its channel output, with block streaming where the channel or the configuration wants it. A resumed
+    /// run does not repeat earlier deliveries, so it sends the remaining text at once.
     pub(super) fn speak_out(&self, scope: &mut RunScope) {
         scope.post.clone_from(&self.line);
         let Some(line) = &self.line else { return };
         let (wishes, manner) = (&scope.profile.delivery, line.manner());
-        // What a heartbeat says may turn out to be nothing to report.
+        // A heartbeat's text may turn out to be an acknowledgement with nothing to report.
         if self.is_resumed || self.inbound.class == Class::Heartbeat {
             scope.blocks = None;
         } else if scope.blocks.is_none() && manner.takes_blocks.unwrap_or(wishes.sends_blocks) {
@@ -97,8 +97,8 @@ impl Queued {
     }
 }
 
-/// What is done about the deliveries of a run that a restart found and that ends like this: what it said last goes into
-/// the outbox; if nobody wants to hear it, what waits there is taken back.
+/// Builds the delivery records of a recovered run that ends with this outcome: its final replies go into the outbox; if
+/// they are unwanted, queued deliveries are withdrawn.
 pub(super) fn found_ended(
     (line, found): (&Line, &Unfinished),
     outcome: &Outcome,
@@ -124,10 +124,10 @@ pub(super) fn found_ended(
 }
 
 impl Shared {
-    /// The line of a message's run, if its answer goes to somebody on a channel.
+    /// Returns the channel output of a message's run, if its reply goes to a channel.
     pub(crate) fn line(&self, inbound: &crate::Inbound, style: Style) -> Option<Arc<Line>> {
         let post = inbound.post.clone().filter(|post| post.trouble.is_none())?;
-        // One that is not set up any more says so when it is written to.
+        // A channel that is no longer configured fails when it is written to.
         let manner = inbound.route.channel.as_deref().and_then(|channel| self.mail.manner(channel));
         Line::open((&inbound.run, &inbound.route), post, manner.unwrap_or_default(), style)
     }

@@ -1,7 +1,7 @@
-//! The mark of a transcript that a provider reads with a user's turn before it.
+//! The mark of a transcript that needs a leading user turn for its provider.
 //!
-//! Gemini takes no conversation that an assistant begins, so it is shown one that does not; that turn is nowhere but in
-//! the request. OpenClaw leaves a line in the transcript when it does so the first time, and so do we.
+//! Gemini rejects a conversation that starts with an assistant message, so a user turn is prepended in the request
+//! only. OpenClaw adds an entry to the transcript when it does so for the first time, and Homard does the same.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use homard_proto::{
 use homard_store::repair::{self, Policy};
 use serde_json::{Map, Value};
 
-/// How the line calls itself.
+/// `customType` of the entry.
 const NAME: &str = "google-turn-ordering-bootstrap";
 
-/// Whether the model is shown a turn that nobody took.
+/// True if a user turn is prepended for the model.
 pub(super) fn is_needed(history: &[Arc<Message>], spec: &Spec) -> bool {
     if !matches!(history.first().map(AsRef::as_ref), Some(Message::Assistant(_))) {
         return false;
@@ -25,14 +25,14 @@ pub(super) fn is_needed(history: &[Arc<Message>], spec: &Spec) -> bool {
     shown.first().is_some_and(|first| matches!(**first, Message::User(_)) && !history.contains(first))
 }
 
-/// The line.
+/// Builds the entry.
 pub(super) fn mark(at: u64) -> Kind {
     let data = Map::from_iter([("timestamp".to_owned(), at.into())]);
     let fields = [("type", "custom".into()), ("customType", NAME.into()), ("data", Value::Object(data))];
     Kind::Other(fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
 }
 
-/// Whether a line is such a mark.
+/// True if an entry is such a mark.
 pub(super) fn is_mark(entry: &Entry) -> bool {
     match &entry.kind {
         Kind::Other(fields) => fields.get("customType").is_some_and(|name| name == NAME),

@@ -1,7 +1,7 @@
-//! Where lanes with nothing to do keep their history at hand for a while, and how much of it all of them may keep.
+//! Cache of idle lanes: they keep their history in memory for a while, within a global limit.
 //!
-//! A message that follows soon finds its history read. But thousands of sessions may have been at work within that
-//! while, and what they keep together has to be bounded: who rests longest leaves first.
+//! A message that follows soon finds its history loaded. Thousands of sessions may have been active in that time, so
+//! their total size is bounded: the longest idle lane is evicted first.
 
 use std::{
     collections::VecDeque,
@@ -10,29 +10,29 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// How many messages resting lanes keep at hand together; up to twice as many between two looks, and more if some
+/// Maximum messages held by idle lanes together; up to twice as many between two evictions, and more if some
 /// conversations are long.
 const MESSAGES: usize = 4_096;
 
-/// What a lane takes beside its messages, in messages.
+/// Weight of a lane besides its messages, in messages.
 const LANE: usize = 8;
 
-/// What a lane counts for, at most. A long conversation is the one that is not to be read again, and must not drive out
-/// all others, either.
+/// Maximum weight of a lane. A long conversation is the most expensive to reload, and must not evict all others,
+/// either.
 const MOST: usize = MESSAGES / 4;
 
-/// The lanes that rest, longest first.
+/// Idle lanes, longest idle first.
 #[derive(Debug, Default)]
 pub(crate) struct Rest(Mutex<Places>);
 
 #[derive(Debug, Default)]
 struct Places {
     taken: VecDeque<Place>,
-    /// What they weigh together, those included that were left since the last look.
+    /// Total weight, including lanes that became active since the last eviction.
     weight: usize,
 }
 
-/// A place that a lane took. Its lane learns that it has to go when this is dropped.
+/// An idle lane. Dropping it tells the lane to retire.
 #[derive(Debug)]
 struct Place {
     lane: oneshot::Sender<()>,
@@ -40,8 +40,8 @@ struct Place {
 }
 
 impl Rest {
-    /// Takes a place for a lane with so many messages. What is returned ends when the lane has to go; a lane that goes
-    /// back to work drops it.
+    /// Registers an idle lane with this many messages. The receiver resolves when the lane is evicted; a lane that
+    /// becomes active drops it.
     pub(super) fn take(&self, messages: usize) -> oneshot::Receiver<()> {
         let (lane, told) = oneshot::channel();
         let weight = (messages + LANE).min(MOST);
@@ -56,7 +56,7 @@ impl Rest {
 }
 
 impl Places {
-    /// Forgets who went, and then has those go that rest longest, until what is left may stay.
+    /// Removes lanes that are no longer idle, then evicts the longest idle ones until the limit holds.
     fn clear(&mut self) {
         self.taken.retain(|place| !place.lane.is_closed());
         self.weight = self.taken.iter().map(|place| place.weight).sum();
@@ -72,7 +72,7 @@ impl Places {
 mod tests {
     use super::*;
 
-    /// Whether a lane has to go.
+    /// True if a lane was evicted.
     fn is_sent_away(place: &mut oneshot::Receiver<()>) -> bool {
         matches!(place.try_recv(), Err(oneshot::error::TryRecvError::Closed))
     }
@@ -87,7 +87,7 @@ mod tests {
         assert!(staying.is_sorted(), "one left before another that rested longer");
     }
 
-    /// One session that is busy all the time does not drive out those who rest.
+    /// One session that is constantly active does not evict idle ones.
     #[test]
     fn who_went_back_to_work_has_no_place() {
         let rest = Rest::default();

@@ -1,7 +1,7 @@
-//! How many runs may be at work at once, in all sessions together.
+//! Concurrency limits: how many runs may be active at once, across all sessions.
 //!
-//! A slot is a guard: whatever happens to its run, it is given back. It is handed over inside the message that says so,
-//! so one that comes for somebody who has gone gives itself back, too.
+//! A slot is a guard and is returned however its run ends. It is passed inside the wake-up message, so a slot sent to a
+//! waiter that has gone is returned, too.
 
 use std::{
     collections::VecDeque,
@@ -12,26 +12,26 @@ use std::{
 use homard_proto::SessionKey;
 use tokio::{sync::oneshot, time::Instant};
 
-/// From how long a wait for a slot is worth telling.
+/// Minimum wait for a slot that is reported.
 const LONG: Duration = Duration::from_secs(2);
 
-/// Which pool a run draws from.
+/// Concurrency class of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Conversations.
     Main,
-    /// Runs that a run started.
+    /// Runs started by runs.
     Subagent,
     /// Scheduled runs.
     Cron,
-    /// What one session asks of another.
+    /// Requests from one session to another.
     Nested,
-    /// Regular looks at whether there is something to do. Apart, so that they never keep a conversation waiting.
+    /// Heartbeats. A class of their own, so that they never delay a conversation.
     Heartbeat,
 }
 
 impl Class {
-    /// The pool that a request names, or else that its session implies.
+    /// Returns the class that a request names, or else the one implied by its session.
     pub fn choose(named: Option<&str>, key: &SessionKey) -> Self {
         match named.map(str::trim) {
             Some("main") => Self::Main,
@@ -45,7 +45,7 @@ impl Class {
         }
     }
 
-    /// What a request calls it.
+    /// Returns the serialized name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Main => "main",
@@ -57,8 +57,8 @@ impl Class {
     }
 }
 
-/// The pools. A session waits for a slot with one run at a time, so first come, first served is fair between sessions.
-/// Clones are the same pools.
+/// Slot pools, one per class. A session waits with one run at a time, so first come, first served is fair between
+/// sessions. Clones share the same pools.
 #[derive(Debug, Clone)]
 pub struct Slots {
     main: Arc<Pool>,
@@ -69,19 +69,19 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Pools of these sizes, and the others of one; a size below one is one.
+    /// Creates pools of these sizes (at least one), and the others with one slot.
     pub fn new(main: usize, subagent: usize, cron: usize) -> Self {
         let pool = |size| Arc::new(Pool::new(size));
         Self { main: pool(main), subagent: pool(subagent), cron: pool(cron), nested: pool(1), heartbeat: pool(1) }
     }
 
-    /// Gives a pool another size; below one is one. What waits starts at once if there is room now. What is at work
-    /// stays at work: slots too many go as their runs end.
+    /// Resizes a pool (at least one slot). Waiting runs start at once if there are free slots. Active runs continue:
+    /// surplus slots disappear as their runs end.
     pub fn resize(&self, class: Class, size: usize) {
         self.pool(class).resize(size);
     }
 
-    /// How full each pool is, by the name of its class.
+    /// Returns the load of each pool.
     pub fn loads(&self) -> [Load; 5] {
         [Class::Main, Class::Subagent, Class::Cron, Class::Nested, Class::Heartbeat].map(|class| {
             let line = self.pool(class).lock();
@@ -99,12 +99,12 @@ impl Slots {
         }
     }
 
-    /// A slot, if one is free and nobody waits for it.
+    /// Takes a slot if one is free and no run waits for it.
     pub(crate) fn try_take(&self, class: Class) -> Option<Slot> {
         self.pool(class).lock().try_take().then(|| Slot::of(self.pool(class)))
     }
 
-    /// Waits for a slot. Cancel safe: whoever goes away leaves the line.
+    /// Waits for a slot. Cancel safe: a dropped future leaves the queue.
     pub(crate) async fn take(&self, class: Class) -> Slot {
         self.pool(class).take().await
     }
@@ -116,20 +116,20 @@ impl Default for Slots {
     }
 }
 
-/// How full a pool is.
+/// Load of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// What a request calls it.
+    /// Name of the class.
     pub name: &'static str,
-    /// How many runs may be at work.
+    /// Number of slots.
     pub size: usize,
-    /// How many are.
+    /// Number of slots in use.
     pub taken: usize,
-    /// How many wait; some may have gone.
+    /// Number of waiters; some may have gone.
     pub waiting: usize,
 }
 
-/// The right to be at work. It is given back when it is dropped.
+/// Concurrency permit of a run. Returned on drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pool: Arc<Pool>,
@@ -142,7 +142,7 @@ impl Slot {
         Self { pool: pool.clone(), is_held: true, waited: Duration::ZERO }
     }
 
-    /// How long it was waited for, if that was long enough to be told.
+    /// Returns the time waited, if it was long enough to be reported.
     pub(crate) fn long_wait(&self) -> Option<Duration> {
         (self.waited >= LONG).then_some(self.waited)
     }
@@ -162,16 +162,16 @@ impl Drop for Slot {
     }
 }
 
-/// A run's slot, which its tools may lend while they wait for others. Clones are the same slot; the empty one lends nothing.
+/// A run's slot, which its tools may lend while they wait. Clones share the slot; the empty one lends nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Lender(Arc<Mutex<Lent>>);
 
 #[derive(Debug, Default)]
 struct Lent {
     slot: Option<Slot>,
-    /// How many of the run's tools wait.
+    /// Number of the run's tools that are waiting.
     waiting: usize,
-    /// Whether one of them has come back and waits for the slot, for all of them.
+    /// True if one of them has finished and waits for the slot on behalf of all.
     is_awaited: bool,
 }
 
@@ -182,10 +182,10 @@ impl From<Slot> for Lender {
 }
 
 impl Lender {
-    /// Waits for something that needs others to be at work: a child, an approval. The slot is given back as long as any
-    /// tool of the run waits so, and after that waited for again.
+    /// Waits for something that other runs have to do (a child, an approval). The slot is released while any tool of
+    /// the run waits, and taken again afterwards.
     ///
-    /// When this is dropped halfway the slot may stay given back: a run that is over needs none.
+    /// If this future is dropped halfway, the slot may stay released: a run that has ended needs none.
     pub async fn lend<T>(&self, meanwhile: impl Future<Output = T>) -> T {
         let waits = Waits::begin(self);
         let result = meanwhile.await;
@@ -199,7 +199,7 @@ impl Lender {
         result
     }
 
-    /// Where to take a slot again, if nobody waits any more and it was given back.
+    /// Returns the pool to take the slot from again, if no tool waits any more and the slot was released.
     fn wanted(&self) -> Option<Arc<Pool>> {
         let mut lent = self.lock();
         let is_wanted = lent.waiting == 0 && !lent.is_awaited;
@@ -213,7 +213,7 @@ impl Lender {
     }
 }
 
-/// A tool that waits for the slot, for all of its run, until it is dropped.
+/// Guard of a tool that waits for the slot on behalf of its run.
 struct Awaits<'a>(&'a Lender);
 
 impl Drop for Awaits<'_> {
@@ -222,7 +222,7 @@ impl Drop for Awaits<'_> {
     }
 }
 
-/// A tool that waits, until it is dropped.
+/// Guard of a waiting tool.
 struct Waits<'a>(&'a Lender);
 
 impl<'a> Waits<'a> {
@@ -243,16 +243,16 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Some slots and those who wait for one. One short lock; never held across an await.
+/// Slots of a class and their waiters, behind one short lock that is never held across an await.
 #[derive(Debug)]
 struct Pool(Mutex<Line>);
 
-/// Whenever the lock is free, nobody waits or all slots are taken.
+/// Invariant while unlocked: no run waits, or all slots are taken.
 #[derive(Debug)]
 struct Line {
     size: usize,
     taken: usize,
-    /// Some of these may have gone; they are skipped when it is their turn.
+    /// Some waiters may have gone; they are skipped when it is their turn.
     waiting: VecDeque<oneshot::Sender<Slot>>,
 }
 
@@ -275,7 +275,7 @@ impl Pool {
         let since = Instant::now();
         loop {
             let Some(turn) = self.lock().line_up() else { return Slot::of(self) };
-            // The line is as old as the pool and nobody is sent away, so this is the first answer.
+            // The queue lives as long as the pool and drops no waiter, so the first receive succeeds.
             if let Ok(mut slot) = turn.await {
                 slot.waited = since.elapsed();
                 return slot;
@@ -291,7 +291,7 @@ impl Line {
         is_free
     }
 
-    /// Takes a slot, or a place in the line if none is free.
+    /// Takes a slot, or queues a waiter if none is free.
     fn line_up(&mut self) -> Option<oneshot::Receiver<Slot>> {
         if self.try_take() {
             return None;
@@ -301,14 +301,15 @@ impl Line {
         Some(turn)
     }
 
-    /// Hands what is free to those who wait, the first one first.
+    /// Hands free slots to waiters in order.
     fn advance(&mut self, pool: &Arc<Pool>) {
         while self.taken < self.size
             && let Some(next) = self.waiting.pop_front()
         {
             match next.send(Slot::of(pool)) {
                 Ok(()) => self.taken += 1,
-                // Gone. This one was never counted, and giving it back would want the lock that we hold.
+                // The waiter is gone. This slot was never counted, and returning it would need the lock that is held
+                // here.
                 Err(mut slot) => slot.is_held = false,
             }
         }

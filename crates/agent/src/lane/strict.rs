@@ -1,5 +1,5 @@
-//! Messages that are refused rather than cut. One that fits for no model ends its run before that begins: it leaves no line
-//! in the transcript, and no model is asked.
+//! Messages that are rejected instead of truncated. If one fits into no candidate's context window, its run ends before
+//! it starts: no transcript entry, no model request.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl Lane {
-    /// Why a message that is not to be cut is refused; `None` if it fits for somebody who may be asked.
+    /// Returns why a message that must not be truncated is rejected; `None` if it fits for a candidate.
     pub(super) fn too_long(&self, queued: &Queued, profile: &Arc<Profile>, found: &Found) -> Option<Error> {
         let inbound = &queued.inbound;
         let is_asked = !queued.is_resumed && queued.wish().is_none() && queued.answer().is_none();
@@ -41,7 +41,7 @@ impl Lane {
             let prompt = brief.prompt(spec, failover.level(), &tools);
             let overhead = tokens::estimate(&prompt.text) + tokens::of_tools(&tools);
             let error = strict::refusal(spec, overhead, (&conversation, &profile.compaction))?;
-            // Of the candidate that came nearest.
+            // Reported for the candidate with the largest window.
             if refusal.as_ref().is_none_or(|(window, _)| *window < spec.context_window) {
                 refusal = Some((spec.context_window, error));
             }
@@ -49,7 +49,7 @@ impl Lane {
         refusal.map(|(_, error)| error)
     }
 
-    /// Ends a run before it begins.
+    /// Ends a run before it starts.
     pub(super) async fn refuse(&mut self, mut queued: Queued, profile: &Profile, refusal: Error) {
         queued.accept(&self.hub.writer);
         if !is_admitted(&queued).await {

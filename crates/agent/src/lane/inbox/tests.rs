@@ -1,4 +1,4 @@
-//! What becomes of messages that come while the agent is busy, rule by rule.
+//! Tests of the queue modes, rule by rule.
 
 mod model;
 mod random;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A message of a test. Its text is the name of its run as well.
+/// A test message. Its text is also its run id.
 #[derive(Debug, Clone, PartialEq)]
 struct Note {
     run: RunId,
@@ -54,7 +54,7 @@ impl Note {
     }
 }
 
-/// A mode with room for all, that waits for nobody.
+/// Settings of a mode with a large cap and no debounce.
 fn by(mode: Mode) -> Settings {
     Settings { mode, debounce: Duration::ZERO, cap: 20, drop: Drop::Summarize }
 }
@@ -90,14 +90,14 @@ fn slack(thread: &str) -> Route {
     Route::new(Some("slack"), Some("C1"), None, Some(thread))
 }
 
-/// An inbox into which these came while a run was at work, and what became of each.
+/// Pushes messages while a run is active. Returns the queue and the result of each push.
 fn busy(notes: impl IntoIterator<Item = Note>) -> (Inbox<Note>, Vec<Pushed<Note>>) {
     let mut inbox = Inbox::default();
     let pushed = notes.into_iter().map(|note| inbox.push(note, true, 0)).collect();
     (inbox, pushed)
 }
 
-/// What is left of a run's messages when it is over.
+/// Returns the queue after the end of a run during which these messages arrived.
 fn left(notes: impl IntoIterator<Item = Note>) -> Inbox<Note> {
     let (mut inbox, _) = busy(notes);
     inbox.withdraw_offers();
@@ -116,7 +116,7 @@ fn drain(inbox: &mut Inbox<Note>) -> Vec<Turn<Note>> {
     std::iter::from_fn(|| inbox.next(0)).collect()
 }
 
-/// No turn begins now, nor before that moment.
+/// Asserts that no turn starts before `until`.
 fn assert_held(inbox: &mut Inbox<Note>, now: u64, until: u64) {
     assert_eq!(inbox.ready(now), Ready::Later(until));
     assert_eq!(inbox.next(now), None);
@@ -259,7 +259,7 @@ fn m2_messages_of_different_rights_are_never_one_turn() {
         let pair = |settings: Settings| [by_sender("a", one, settings), by_sender("b", other, settings)];
         let [a, b] = pair(by(Mode::Collect));
         assert_eq!(drain(&mut left([a.clone(), b.clone()])), [a, b].map(alone));
-        // Nor are they summed up together when there is no room for them.
+        // Nor are they summarized together if they exceed the cap.
         let [a, b] = pair(Settings { cap: 1, ..by(Mode::Followup) });
         let c = by_sender("c", other, Settings { cap: 1, ..by(Mode::Followup) });
         let turns = drain(&mut left([a, b, c]));
@@ -425,7 +425,7 @@ fn a_request_of_its_own_is_not_held_back() {
     let mut inbox = left([own.clone(), note("a", waiting_for(1_000, by(Mode::Collect)))]);
     assert_eq!(inbox.next(0), Some(alone(own.clone())));
     assert_eq!(inbox.ready(0), Ready::Later(1_000));
-    // Nothing can join those before it any more, so they have nothing to wait for either.
+    // Nothing can join the messages before it any more, so they are not debounced either.
     let a = note("a", waiting_for(1_000, by(Mode::Followup)));
     let mut inbox = left([a.clone(), own.clone()]);
     assert_eq!([inbox.next(0), inbox.next(0)], [Some(alone(a)), Some(alone(own))]);
@@ -479,13 +479,13 @@ fn a_steer_is_offered_although_others_wait() {
     assert_eq!(pushed, [at(Placed::Queued(1)), at(Placed::Steered)]);
     assert_eq!([inbox.offer(), inbox.offer()], [Some(Offer::Take(s.clone())), None]);
     assert_eq!(drain(&mut inbox), [alone(f.clone())]);
-    // What an earlier run left is offered with it, because it came before.
+    // A steer message left by an earlier run is offered with it, because it arrived before.
     let mut inbox = left([f.clone(), s.clone()]);
     assert_eq!((inbox.has_offer(), inbox.next(0)), (false, Some(alone(f))));
     assert_eq!(inbox.push(late.clone(), true, 0), at(Placed::Steered));
     let offers = [Some(Offer::Take(s.clone())), Some(Offer::Take(late.clone())), None];
     assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
-    // Not what came from elsewhere.
+    // Not if it has another route.
     let elsewhere = s.on(slack("1"));
     let mut inbox = left([elsewhere.clone()]);
     assert_eq!(inbox.push(late.clone(), true, 0), at(Placed::Steered));
@@ -515,7 +515,7 @@ fn a_place_is_that_of_the_moment() {
     let expected: Vec<_> = told(&[&dropped[..], &[("own", Placed::Queued(1)), ("f", Placed::Queued(2))]].concat());
     assert_eq!(now, expected);
 }
-/// Acceptance D12: what was told to be steered reaches the run, however many there are.
+/// Acceptance D12: every message reported as steered reaches the run, regardless of the cap.
 #[test]
 fn the_cap_neither_counts_nor_drops_what_is_offered() {
     let all: Vec<_> = (0..40).map(|n| note(&format!("m{n}"), Settings { cap: 2, ..by(Mode::Steer) })).collect();
@@ -587,7 +587,7 @@ fn what_is_put_back_keeps_its_place_and_is_not_offered_again() {
     assert_eq!(waiting(&mut inbox), [plain("own"), a.clone(), b.clone(), c.clone()]);
     assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
     assert_eq!(inbox.next(0), Some(alone(plain("own"))));
-    // They may be what that run failed by.
+    // They may have caused that run's failure.
     assert_eq!(inbox.push(d.clone(), true, 0), at(Placed::Steered));
     let offers = [Some(Offer::Take(c)), Some(Offer::Take(d)), None];
     assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
@@ -659,7 +659,7 @@ fn an_inbox_has_a_limit_whatever_its_settings_say() {
         let late = note("late", roomy(usize::MAX, drop));
         assert_eq!(inbox.push(late.clone(), true, 0), Pushed::Full(late));
     }
-    // What was dropped and is to be summed up takes room as well.
+    // Dropped messages that are to be summarized count towards the limit as well.
     let (mut inbox, pushed) = busy((0..=LIMIT).map(|n| note(&format!("m{n}"), roomy(1, Drop::Summarize))));
     let full = note(&format!("m{LIMIT}"), roomy(1, Drop::Summarize));
     assert_eq!((inbox.len(), pushed.last()), (LIMIT, Some(&Pushed::Full(full))));

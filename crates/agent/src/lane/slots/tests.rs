@@ -1,4 +1,4 @@
-//! Who gets a slot, and when.
+//! Tests of the slot pools.
 
 use futures_util::{FutureExt, future::BoxFuture};
 use homard_proto::AgentId;
@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
-/// Somebody who waits for a slot, from the beginning.
+/// Returns a waiter that is already queued for a slot.
 fn waiter(slots: &Slots) -> BoxFuture<'static, Slot> {
     let slots = slots.clone();
     let mut waiter = async move { slots.take(Class::Main).await }.boxed();
@@ -57,7 +57,7 @@ fn lowering_a_pool_stops_nobody_and_starts_nobody_before_it_has_room() {
 fn a_slot_for_somebody_who_has_gone_is_the_next_ones() {
     let slots = Slots::new(1, 1, 1);
     let running = slots.try_take(Class::Main).unwrap();
-    // Many, so that they cannot be skipped by recursion.
+    // Many, so that skipping them by recursion would overflow the stack.
     let gone_before: Vec<_> = (0..100_000).map(|_| waiter(&slots)).collect();
     let (goes_after, stays) = (waiter(&slots), waiter(&slots));
     drop(gone_before);
@@ -130,7 +130,7 @@ async fn a_wait_of_two_seconds_is_worth_telling() {
     assert_eq!([told(1_999).await, told(2_000).await], [None, Some(LONG)]);
 }
 
-/// Something that happens to a pool. Numbers choose among those that it can happen to.
+/// An event in the life of a pool. The numbers select which run or waiter it affects.
 #[derive(Debug, Clone, Copy)]
 enum Move {
     Arrive,
@@ -139,7 +139,7 @@ enum Move {
     Lend(usize),
     Return(usize),
     Resize(usize),
-    /// Those who wait find out whether they got a slot.
+    /// Polls all waiters.
     Look,
 }
 
@@ -157,7 +157,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     vec(one, 1..80)
 }
 
-/// What should be: who has a slot, and who waits in which order.
+/// Reference model: who holds a slot, and who waits in which order.
 #[derive(Debug)]
 struct Model {
     size: usize,
@@ -180,7 +180,7 @@ impl Model {
     }
 }
 
-/// What is.
+/// The pool under test.
 struct World {
     slots: Slots,
     waiting: Vec<(u32, BoxFuture<'static, Slot>)>,
@@ -253,9 +253,9 @@ impl World {
         }
     }
 
-    /// Compares what is with what should be.
+    /// Compares the pool with the model.
     fn look(&mut self) {
-        // The last one first: the order of asking must not matter.
+        // In reverse, because the order of polling must not matter.
         for (id, mut wait) in std::mem::take(&mut self.waiting).into_iter().rev() {
             match (&mut wait).now_or_never() {
                 Some(slot) => self.running.push((id, slot)),
@@ -271,13 +271,13 @@ impl World {
 }
 
 proptest! {
-    /// Never more at work than there are slots, nobody is passed over, and no slot is lost, whatever happens.
+    /// At most as many slots are in use as exist, no waiter is overtaken, and no slot is lost, under any sequence.
     #[test]
     fn slots_go_to_those_who_wait_in_their_order_and_to_nobody_else(moves in moves()) {
         let mut world = World::new();
         moves.into_iter().for_each(|happens| world.apply(happens));
         world.look();
-        // Everybody gets a slot in the end, as long as runs end.
+        // Every waiter gets a slot in the end, as long as runs end.
         while !world.waiting.is_empty() {
             world.apply(Move::End(0));
             world.look();

@@ -1,8 +1,8 @@
-//! The table once more, in the plainest words: what an inbox should answer, without a thought for speed.
+//! A simple reference model of the inbox, without regard to speed.
 
 use super::*;
 
-/// What an inbox should hold.
+/// Expected content of an inbox.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) line: Vec<Waiting>,
@@ -15,12 +15,12 @@ pub(super) struct Model {
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) note: Note,
-    /// It waits for a slot at most: it came first, or it is an interrupt.
+    /// Waits at most for a slot: it arrived first, or it is an interrupt.
     has_started: bool,
-    /// It is offered to the run at work.
+    /// Offered to the active run.
     is_steered: bool,
     is_shown: bool,
-    /// A run had it and gave it back.
+    /// A run had it and returned it.
     is_returned: bool,
 }
 
@@ -33,12 +33,12 @@ impl Waiting {
         self.note.settings.map(|settings| settings.mode)
     }
 
-    /// Whether it can be collected.
+    /// True if it can be collected.
     pub(super) fn is_queued(&self) -> bool {
         self.note.settings.is_some() && !self.has_started
     }
 
-    /// Whether the cap counts it.
+    /// True if it counts towards the cap.
     pub(super) fn is_counted(&self) -> bool {
         self.is_queued() && !self.is_steered
     }
@@ -104,7 +104,7 @@ impl Model {
         Pushed::In { placed, gone }
     }
 
-    /// How many wait for a turn.
+    /// Number of messages that wait for a turn.
     fn waiting(&self) -> usize {
         self.line.iter().filter(|waiting| !waiting.is_steered).count()
     }
@@ -115,7 +115,7 @@ impl Model {
         removed
     }
 
-    /// When a turn can begin; `None` if nothing waits.
+    /// Returns when a turn can start; `None` if the queue is empty.
     pub(super) fn ready_at(&self, now: u64) -> Option<u64> {
         let has_own_front = self.line.first().is_some_and(|first| !first.is_queued());
         let has_plain = self.line.iter().any(|waiting| waiting.note.settings.is_none());
@@ -151,7 +151,7 @@ impl Model {
             return notes.pop().map(|host| Turn { host, guests: notes, prompt: Some(prompt) });
         }
         self.is_one_by_one = is_collect;
-        // A summary tells of one route.
+        // A summary covers one route.
         let route = notes.first().map(|note| note.route.clone());
         let (mut notes, others): (Vec<_>, _) = notes.into_iter().partition(|note| Some(&note.route) == route.as_ref());
         self.dropped = others;
@@ -171,7 +171,7 @@ impl Model {
         Some(dropped.iter().fold(start, |text, note| format!("{text}\n- {}", note.text)))
     }
 
-    /// The message that the run at work is offered next.
+    /// Position of the message that the active run is offered next.
     pub(super) fn offered(&self) -> Option<usize> {
         self.line.iter().position(|waiting| waiting.is_steered)
     }

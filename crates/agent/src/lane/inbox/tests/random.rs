@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order: nothing is lost, and nothing comes out twice.
+//! Property test: under any sequence of events no message is lost and none comes out twice.
 //!
 //! `PROPTEST_CASES=100000` makes a long run of it.
 
@@ -8,30 +8,30 @@ use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::{model::Model, *};
 
-/// Something that happens to a session.
+/// An event in the life of a session.
 #[derive(Debug, Clone)]
 enum Move {
     Push(Option<Settings>, Route),
     /// A command that changes the transcript.
     Boundary,
-    /// The next turn begins, if no run is at work.
+    /// Starts the next turn, if no run is active.
     Start,
-    /// The run at work ends.
+    /// Ends the active run.
     End,
-    /// The run at work asks for a message, and does this with it.
+    /// The active run asks for a message and does this with it.
     Offer(Then),
-    /// Somebody stops a message that waits: the one at this place, round and round.
+    /// Aborts the queued message at this index, modulo the length of the queue.
     Abort(usize),
-    /// Somebody stops everything.
+    /// Aborts everything.
     Stop,
     Pass(u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Then {
-    /// It becomes a part of the run.
+    /// The message is absorbed by the run.
     Commits,
-    /// The run has ended before it could hear of it.
+    /// The run has ended before it could receive the message.
     IsGone,
     /// The run ends without having stored it.
     Fails,
@@ -74,7 +74,7 @@ enum Fate {
     SummedUp,
 }
 
-/// The run at work, and the message that it took without having stored it.
+/// The active run, and the messages that it took without having stored them.
 #[derive(Debug, Default)]
 struct Run {
     unstored: Vec<Note>,
@@ -89,13 +89,13 @@ struct World {
     now: u64,
     run: Option<Run>,
     pushed: usize,
-    /// By number, which is also a message's text and run.
+    /// By number, which is also a message's text and run id.
     fates: BTreeMap<usize, Fate>,
     shown: Vec<String>,
     last_turn: Option<usize>,
-    /// By route: its last message that a run took.
+    /// Last message of each route that a run took.
     last_taken: BTreeMap<String, usize>,
-    /// The last accepted message with settings, and when it came.
+    /// The last accepted message with settings, and its arrival time.
     newest: Option<(Settings, u64)>,
 }
 
@@ -235,7 +235,7 @@ impl World {
         self.settle(notes, Fate::Answered);
     }
 
-    /// The run at work took a message that was offered to it.
+    /// Records that the active run took an offered message.
     fn take(&mut self, note: Note) {
         let is_steering = |settings: Settings| matches!(settings.mode, Mode::Steer | Mode::SteerBacklog);
         assert!(note.settings.is_some_and(is_steering), "{note:?} does not steer");
@@ -250,7 +250,7 @@ impl World {
         }
     }
 
-    /// Compares what is with what should be.
+    /// Compares the inbox with the model.
     fn look(&mut self) {
         assert_eq!(waiting(&mut self.inbox), self.model.all());
         assert_eq!(self.inbox.has_offer(), self.model.offered().is_some());
@@ -269,7 +269,7 @@ impl World {
         assert_eq!(self.inbox.ready(self.now), expected);
     }
 
-    /// Runs go on until nothing waits; then every message has come out.
+    /// Executes runs until the queue is empty; then every message must have come out.
     fn finish(&mut self) {
         self.apply(Move::End);
         for _ in 0..=self.pushed {

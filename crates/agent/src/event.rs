@@ -1,4 +1,4 @@
-//! Everything that can happen in a run, as one enum.
+//! Events of a run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,224 +12,224 @@ use serde_json::Value;
 
 use crate::{activity::Busy, lane::inbox::Placed, tool::ToolResult};
 
-/// Something that happened, and when.
+/// An event and its time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// Milliseconds since the epoch.
     pub at: u64,
-    /// What.
+    /// The event.
     pub kind: RunEvent,
 }
 
-/// What can happen in a run. A fact marked *stored* becomes visible when it is on disk, not before.
+/// An event of a run. Events marked *stored* become visible once their records are on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEvent {
-    /// The run began (stored).
+    /// The run started (stored).
     Started {
-        /// The transcript that it works in.
+        /// Id of its transcript.
         session: SessionId,
     },
-    /// The run waited so long for a slot.
+    /// The run waited this long for a slot.
     Waited(Duration),
-    /// The message got another place in the queue than its sender was told last.
+    /// The queue disposition of the message changed since it was last reported to its sender.
     Placed(Placed),
-    /// The message has waited for half a minute; its session is busy with this.
+    /// The message has been queued for half a minute, because its session is busy with this.
     Busy(Arc<Busy>),
-    /// The model gets a summary of these messages instead of their text: too many waited in the queue.
+    /// The model gets a summary of these messages instead of their text, because the queue was full.
     Summarized(Arc<[RunId]>),
-    /// A message went into the transcript (stored).
+    /// A message was added to the transcript (stored).
     Input(Arc<Message>),
-    /// The run's message became a part of another run, and ends with it.
+    /// The run's message was absorbed by another run and ends with it.
     Absorbed {
-        /// That run.
+        /// Id of the host run.
         by: RunId,
     },
-    /// A model is asked. Nobody is woken for it: it is for those who want to know where the time went.
+    /// A model request was sent. For the timeline; does not wake readers.
     Asking(Arc<homard_store::timeline::Asked>),
-    /// The model began to answer. Nobody is woken for it.
+    /// The first part of the model's answer arrived. Does not wake readers.
     Heard,
-    /// What the model said counts for nothing, and it or another is asked instead. Nobody is woken for it.
+    /// The model's answer was discarded, and it or another candidate is asked again. Does not wake readers.
     Discarded {
-        /// What went wrong.
+        /// Reason.
         why: String,
-        /// What it took.
+        /// Token usage of the discarded answer.
         usage: Usage,
     },
-    /// The model said more.
+    /// Text delta.
     Text {
-        /// Which assistant message of this run, from 0.
+        /// Ordinal of the assistant message in this run, from 0.
         message: u32,
-        /// The new words.
+        /// New text.
         delta: String,
     },
-    /// The model thought more.
+    /// Reasoning delta.
     Thinking {
-        /// Which assistant message of this run, from 0.
+        /// Ordinal of the assistant message in this run, from 0.
         message: u32,
-        /// The new words.
+        /// New text.
         delta: String,
     },
-    /// Another than the agent's first choice is asked from here on.
+    /// Another model than the agent's primary one is asked from now on.
     Answering {
-        /// The provider.
+        /// Provider.
         provider: String,
-        /// The model.
+        /// Model.
         model: String,
     },
-    /// What was told of the message that the model is at is void: it is asked again.
+    /// Discards everything streamed so far for this assistant message; the request will be retried.
     Rewound {
-        /// Which assistant message of this run, from 0.
+        /// Ordinal of the assistant message in this run, from 0.
         message: u32,
     },
-    /// The model failed, and is asked again after so long.
+    /// The model failed and is retried after a delay.
     Retrying {
         /// The model, as `provider/model`.
         model: String,
-        /// Which attempt follows, and how many there are at most.
+        /// Number of the next attempt, and the maximum.
         attempt: (u32, u32),
-        /// How long.
+        /// Delay.
         after: Duration,
-        /// What went wrong.
+        /// Error message.
         why: String,
     },
-    /// Somebody was passed over: the next one is asked.
+    /// A candidate failed or is in cooldown; the next one is tried.
     Switched {
-        /// Who, as `provider/model`.
+        /// The candidate, as `provider/model`.
         from: String,
-        /// In a word, such as `rate_limit`.
+        /// Short reason, such as `rate_limit`.
         reason: String,
-        /// What went wrong.
+        /// Error message.
         why: String,
     },
     /// An assistant message is complete (stored).
     Assistant {
-        /// Its line in the transcript.
+        /// Id of its transcript entry.
         entry: EntryId,
         /// The message.
         said: Arc<Assistant>,
     },
-    /// A tool was started.
+    /// A tool call started.
     ToolStarted {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// With what.
+        /// Arguments.
         arguments: Value,
     },
-    /// A tool told how far it has come.
+    /// Progress of a tool call.
     ToolProgress {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Its result so far.
+        /// Partial result.
         partial: ToolResult,
     },
-    /// A tool answered, or was answered for (stored).
+    /// A tool call has a result, from the tool or in its place (stored).
     ToolEnded {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// The answer as it is stored.
+        /// The result as stored.
         result: Arc<Answered>,
-        /// The answer as it is shown, if a hook had another one stored.
+        /// The result as shown, if a hook had another one stored.
         shown: Option<Arc<Answered>>,
     },
-    /// A hook decided something.
+    /// A hook made a decision.
     Hooked(Arc<homard_hooks::Note>),
-    /// A text of the model's is not sent, because a tool of the run had sent it to the same conversation. It wakes
-    /// no follower.
+    /// A text of the model is not sent, because a tool of the run has already sent it to the same chat. Does not wake
+    /// readers.
     Withheld(Arc<Withheld>),
-    /// The conversation is being made short.
+    /// A compaction started.
     Compacting,
-    /// The conversation was made short (stored).
+    /// A compaction is complete (stored).
     Compacted {
-        /// Its line in the transcript.
+        /// Id of its transcript entry.
         entry: EntryId,
-        /// How many tokens it took before, about.
+        /// Estimated tokens before.
         before: u64,
-        /// How many it takes now.
+        /// Estimated tokens after.
         after: u64,
-        /// How it was done, in a word.
+        /// Name of the compaction strategy.
         way: &'static str,
-        /// Whether the model is asked after it.
+        /// True if a model request follows.
         goes_on: bool,
-        /// How much of the run's message was kept, if the model has not answered it yet and it did not fit.
+        /// Truncation of the run's message, if the model has not answered it yet and it did not fit.
         input: Option<TruncatedInput>,
     },
-    /// The conversation was not made short, and is as it was.
+    /// A compaction failed; the history is unchanged.
     NotCompacted {
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// A piece of the answer is on its way to the user, before the answer is whole.
+    /// A block of the reply was sent before the reply is complete.
     Block(Arc<Payload>),
-    /// The run is over (stored). Always the last, always exactly one.
+    /// The run ended (stored). Always the last event, exactly once.
     Ended(Arc<End>),
 }
 
-/// How a run ended, and what came of it.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct End {
-    /// How.
+    /// Outcome.
     pub outcome: Outcome,
-    /// What the user gets, in order, without what went out in blocks.
+    /// Replies for the user in order, without those sent as blocks.
     pub replies: Vec<Payload>,
-    /// What the user got in all, for whoever asks later; `None` if that is what the replies are. Others than those: of a run
-    /// that spoke in blocks, and of a message that another run answered.
+    /// The complete reply for later requests; `None` if `replies` is complete. Differs for a run that sent blocks and
+    /// for an absorbed message.
     pub whole: Option<Vec<Payload>>,
-    /// What the answer of a heartbeat means; `None` for any other run and for one that failed.
+    /// Parsed answer of a heartbeat; `None` for any other run and for a failed one.
     pub heartbeat: Option<HeartbeatAnswer>,
-    /// The lines of the transcript that hold what the model said to the user.
+    /// Transcript entries with the model's reply to the user.
     pub lines: Vec<EntryId>,
-    /// Calls of the sender's own tools, handed over for the sender to make.
+    /// Calls of client tools, returned to the sender.
     pub calls: Vec<ToolCall>,
-    /// The provider and the model that answered.
+    /// Provider and model that answered.
     pub model: (String, String),
-    /// The sum over all model calls.
+    /// Total token usage of all model requests.
     pub usage: Usage,
-    /// Of the last model call alone: its prompt is how full the context is.
+    /// Token usage of the last model request; its input is the size of the context.
     pub last_usage: Usage,
-    /// How much of the run's message the model got, if it did not fit into the context window.
+    /// Truncation of the run's message, if it did not fit into the context window.
     pub truncated_input: Option<TruncatedInput>,
-    /// Whether the model got a summary of the run's message instead of its text: too many waited in the queue.
+    /// True if the model got a summary of the run's message instead of its text, because the queue was full.
     pub is_summarized: bool,
-    /// The transcript; `None` when the run never began.
+    /// Id of the transcript; `None` if the run never started.
     pub session: Option<SessionId>,
-    /// When it began; `None` when it never did. Milliseconds since the epoch.
+    /// When the run started, in milliseconds since the epoch; `None` if it never did.
     pub started_at: Option<u64>,
-    /// When it ended, in milliseconds since the epoch: after its last hook, and after all its commits but that of the
-    /// terminal record, in which this time is stored.
+    /// When the run ended, in milliseconds since the epoch: after its last hook and all its commits except that of the
+    /// terminal record, which contains this time.
     pub ended_at: u64,
 }
 
-/// What the answer of a heartbeat means.
+/// Parsed answer of a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeartbeatAnswer {
     /// Whether there is something to report.
     pub kind: HeartbeatKind,
-    /// The text of the answer, without the token for "nothing to do".
+    /// Text of the answer, without the acknowledgement token.
     pub text: String,
 }
 
-/// The kinds of answers to a heartbeat.
+/// Kinds of heartbeat answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeartbeatKind {
     /// No text.
     Empty,
-    /// The token: nothing to report.
+    /// The acknowledgement token: nothing to report.
     Ok,
     /// The same text was reported within the last day.
     Duplicate,
-    /// A new finding, and whether it was queued for delivery to a chat.
+    /// A new finding.
     Finding {
-        /// False if the heartbeat has no chat to report to.
+        /// True if it was queued for delivery; false if the heartbeat has no chat to report to.
         is_queued: bool,
     },
 }
 
 impl End {
-    /// What the user got in all.
+    /// Returns the complete reply.
     pub fn payloads(&self) -> &[Payload] {
         self.whole.as_deref().unwrap_or(&self.replies)
     }

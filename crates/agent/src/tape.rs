@@ -1,7 +1,7 @@
-//! One run's events, in order, for as many readers as want them.
+//! Tape: the ordered events of one run, for any number of readers.
 //!
-//! Growing text is one slot per assistant message, not one event per token: a reader that is slow simply finds more
-//! text the next time it looks. A stored fact is visible once its commit is on disk; what comes after it waits behind it.
+//! Streamed text is one growing slot per assistant message, not one event per token: a slow reader finds more text at
+//! its next read. An event with a record becomes visible once its commit is on disk; later events wait behind it.
 
 use std::{
     collections::VecDeque,
@@ -18,14 +18,14 @@ use crate::{
     lane::inbox::Placed,
 };
 
-/// One run's events.
+/// Events of one run.
 #[derive(Debug)]
 pub struct Tape {
     run: RunId,
     key: SessionKey,
     accepted_at: u64,
     inner: Mutex<Inner>,
-    /// The place of its message in the queue, as its sender was told last.
+    /// Queue disposition of its message, as last reported to its sender.
     placed: Mutex<Option<Placed>>,
     changed: Notify,
     feed: mpsc::UnboundedSender<HubEvent>,
@@ -34,13 +34,13 @@ pub struct Tape {
 #[derive(Debug, Default)]
 struct Inner {
     slots: Vec<Slot>,
-    /// Slots of stored facts whose commit is not on disk yet, oldest first.
+    /// Slots of staged events whose commit is not on disk yet, oldest first.
     unstored: VecDeque<usize>,
-    /// Set when the run's end could not be stored: the tape stops, and nobody is told an end that may not be true.
+    /// Set when the run's end could not be stored: the tape stops, and no end is published that may be untrue.
     broken: Option<String>,
-    /// Set when the message was not taken in.
+    /// Set when the message was not accepted.
     refused: bool,
-    /// Whether the feed already holds a word about news on this tape.
+    /// True if the feed already contains this tape.
     announced: bool,
 }
 
@@ -61,29 +61,29 @@ enum SlotKind {
         text: String,
     },
     Fact(RunEvent),
-    /// News of a tool that newer news of it have made worthless.
+    /// Progress of a tool that was superseded by newer progress.
     Gone,
 }
 
-/// Where a reader is: a slot, and how much of its text was read.
+/// Position of a reader: a slot, and how much of its text was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
     slot: usize,
     offset: usize,
 }
 
-/// How a tape is doing.
+/// State of a tape's run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// The run has not begun: it waits for its turn.
+    /// Queued.
     Queued,
-    /// The run is at work.
+    /// Active.
     Running,
-    /// The run is over.
+    /// Ended.
     Ended(Arc<End>),
-    /// The run's story could not be stored; the text says why.
+    /// The run's records could not be stored; the text says why.
     Broken(String),
-    /// There is no such run: its message was not taken in. The store may know another of the same name.
+    /// The message was not accepted, so there is no such run. The store may have another one with the same id.
     Refused,
 }
 
@@ -98,12 +98,12 @@ impl Tape {
         Arc::new(Self { run, key, accepted_at, inner, placed: Mutex::default(), changed: Notify::new(), feed })
     }
 
-    /// The run.
+    /// Id of the run.
     pub fn run(&self) -> &RunId {
         &self.run
     }
 
-    /// The session.
+    /// Key of the session.
     pub fn key(&self) -> &SessionKey {
         &self.key
     }
@@ -113,18 +113,18 @@ impl Tape {
         self.accepted_at
     }
 
-    /// The place of its message in the queue, as its sender was told last; started, if it never waited.
+    /// Queue disposition of its message, as last reported to its sender; `Started` if it was never queued.
     pub fn placed(&self) -> Placed {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(Placed::Started)
     }
 
-    /// Notes where the message ended up when it came. Only the first word counts.
+    /// Sets the disposition of the message at its arrival. Later calls have no effect.
     pub(crate) fn place(&self, placed: Placed) {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(placed);
     }
 
-    /// The message is at this place now. An event says so if that is another kind of place than its sender was told; that
-    /// it moves up in line is not worth one.
+    /// Updates the disposition of the message. Emits an event if its kind changed; a new position in the queue is not
+    /// reported.
     pub(crate) fn move_to(self: &Arc<Self>, at: u64, placed: Placed) {
         let told = self.placed.lock().unwrap_or_else(PoisonError::into_inner).replace(placed);
         if told.is_some_and(|told| discriminant(&told) != discriminant(&placed)) {
@@ -132,19 +132,19 @@ impl Tape {
         }
     }
 
-    /// Whether its run began in this transcript.
+    /// True if its run started in this transcript.
     pub(crate) fn works_in(&self, transcript: &SessionId) -> bool {
         let is_start =
             |slot: &Slot| matches!(&slot.kind, SlotKind::Fact(RunEvent::Started { session }) if session == transcript);
         self.lock().slots.iter().any(is_start)
     }
 
-    /// When something last happened on it, in milliseconds since the epoch.
+    /// Time of the last event, in milliseconds since the epoch.
     pub fn last_at(&self) -> u64 {
         self.lock().slots.last().map_or(self.accepted_at, |slot| slot.at)
     }
 
-    /// Reads what is new to this cursor and moves it.
+    /// Reads the events after the cursor and advances it.
     pub fn read(&self, cursor: &mut Cursor) -> Vec<Event> {
         let mut inner = self.lock();
         inner.announced = false;
@@ -167,7 +167,7 @@ impl Tape {
                 SlotKind::Text { text, .. } | SlotKind::Thinking { text, .. }
                     if cursor.slot + 1 == inner.slots.len() =>
                 {
-                    // It may still grow: stay, and remember how far we got.
+                    // The text may still grow: keep the slot and remember the offset.
                     cursor.offset = text.len();
                     break;
                 }
@@ -179,7 +179,7 @@ impl Tape {
         events
     }
 
-    /// How the tape is doing, as far as it is visible.
+    /// Returns the visible state of the run.
     pub fn state(&self) -> State {
         let inner = self.lock();
         if inner.refused {
@@ -197,7 +197,7 @@ impl Tape {
         }
     }
 
-    /// The facts that the lane ends a run by: all of them, or, when the tape is broken, those that are not missing on disk.
+    /// Returns all events without text and progress; of a broken tape, only those whose records are on disk.
     pub(crate) fn facts(&self) -> Vec<Event> {
         let fact = |slot: &Slot| match &slot.kind {
             SlotKind::Fact(RunEvent::ToolProgress { .. }) => None,
@@ -210,10 +210,10 @@ impl Tape {
         slots.filter_map(|(_, slot)| fact(slot)).collect()
     }
 
-    /// The text of an assistant message that was begun and not completed.
+    /// Returns the text of an incomplete assistant message.
     pub(crate) fn unfinished_text(&self) -> String {
         let inner = self.lock();
-        // A block goes out while its message is being said.
+        // Blocks are emitted while their message is streamed.
         let complete = inner
             .slots
             .iter()
@@ -226,7 +226,7 @@ impl Tape {
         text.collect()
     }
 
-    /// The model said more.
+    /// Appends a text delta of an assistant message.
     pub(crate) fn text(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
         match inner.slots.last_mut() {
@@ -239,7 +239,7 @@ impl Tape {
         self.announce(inner);
     }
 
-    /// The model thought more.
+    /// Appends a reasoning delta of an assistant message.
     pub(crate) fn thinking(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
         match inner.slots.last_mut() {
@@ -252,7 +252,7 @@ impl Tape {
         self.announce(inner);
     }
 
-    /// Something happened that is not stored. Of a tool's news only the newest is kept.
+    /// Emits an event without a record. Only the newest progress of each tool call is kept.
     pub(crate) fn pass(self: &Arc<Self>, at: u64, fact: RunEvent) {
         let mut inner = self.lock();
         if let RunEvent::ToolProgress { call, .. } = &fact {
@@ -262,12 +262,12 @@ impl Tape {
         self.announce(inner);
     }
 
-    /// Something happened that nobody waits for.
+    /// Emits an event without waking readers.
     pub(crate) fn note(&self, at: u64, fact: RunEvent) {
         self.lock().slots.push(Slot { at, kind: SlotKind::Fact(fact) });
     }
 
-    /// Gives a stored fact its place; it shows when [`publish`](Self::publish) says that it is on disk.
+    /// Stages an event with a record; [`publish`](Self::publish) makes it visible once it is on disk.
     pub(crate) fn hold(&self, at: u64, fact: RunEvent) {
         let mut inner = self.lock();
         let place = inner.slots.len();
@@ -275,7 +275,7 @@ impl Tape {
         inner.unstored.push_back(place);
     }
 
-    /// The oldest `count` held facts are on disk.
+    /// Publishes the oldest `count` staged events, whose records are on disk.
     pub(crate) fn publish(self: &Arc<Self>, count: usize) {
         let mut inner = self.lock();
         if inner.broken.is_none() {
@@ -285,27 +285,27 @@ impl Tape {
         self.announce(inner);
     }
 
-    /// The run's story could not be stored.
+    /// Marks the tape as broken, because the run's records could not be stored.
     pub(crate) fn break_off(self: &Arc<Self>, why: &str) {
         let mut inner = self.lock();
         inner.broken.get_or_insert_with(|| why.to_owned());
         self.announce(inner);
     }
 
-    /// The message was not taken in.
+    /// Marks the message as not accepted.
     pub(crate) fn refuse(&self) {
         self.lock().refused = true;
         self.changed.notify_waiters();
     }
 
-    /// Why the story could not be stored, if so.
+    /// Returns why the run's records could not be stored, if so.
     pub(crate) fn broken(&self) -> Option<String> {
         self.lock().broken.clone()
     }
 
     fn announce(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
         if !std::mem::replace(&mut inner.announced, true) {
-            // Without a gateway nobody follows all runs, and that is fine.
+            // Without a gateway there is no subscriber of all runs; the send error is ignored.
             self.feed.send(HubEvent::Run(self.clone())).ok();
         }
         drop(inner);
@@ -318,7 +318,7 @@ impl Tape {
 }
 
 impl Inner {
-    /// Lets go of what was told of a call that is at work. It is near the end: calls at work are those of one message.
+    /// Removes the previous progress of a running call. It is near the end: running calls belong to one message.
     fn drop_progress(&mut self, at_work: &CallId) {
         for slot in self.slots.iter_mut().rev() {
             match &slot.kind {
@@ -341,7 +341,7 @@ fn new_part(text: &str, offset: usize) -> Option<String> {
     text.get(offset..).filter(|part| !part.is_empty()).map(str::to_owned)
 }
 
-/// A reader of one run that waits for news.
+/// A subscriber of one tape that waits for new events.
 #[derive(Debug)]
 pub struct Follower {
     tape: Arc<Tape>,
@@ -349,7 +349,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Reads a tape from its beginning.
+    /// Subscribes to a tape from its beginning.
     pub fn new(tape: Arc<Tape>) -> Self {
         Self { tape, cursor: Cursor::default() }
     }
@@ -359,7 +359,7 @@ impl Follower {
         &self.tape
     }
 
-    /// The next news; `None` when the run's story is over. Cancel safe.
+    /// Waits for the next events; `None` after the last one. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<Event>> {
         loop {
             let changed = self.tape.changed.notified();
@@ -376,7 +376,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the run's story is over. Cancel safe.
+    /// Waits until the run is over. Cancel safe.
     pub async fn end(self) -> State {
         loop {
             let changed = self.tape.changed.notified();
@@ -407,7 +407,7 @@ mod tests {
         RunEvent::Input(Arc::new(Message::User(user)))
     }
 
-    /// Joins neighbouring text, so that readers who looked at different times can be compared.
+    /// Joins adjacent text, so that readers that read at different times can be compared.
     fn joined(events: Vec<Event>) -> Vec<RunEvent> {
         let mut joined: Vec<RunEvent> = Vec::new();
         for event in events {

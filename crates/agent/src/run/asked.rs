@@ -1,4 +1,5 @@
-//! What a model is told, by size, and what of it is other than the last time: that is where a provider's cache ends.
+//! Fingerprint of a model request: sizes for the timeline, and the first difference from the previous request, where a
+//! provider's prompt cache ends.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,14 +9,14 @@ use homard_store::timeline::{Asked, Prompt};
 use super::RunScope;
 use crate::context::prompt::Part;
 
-/// What the last question of a session began with. Small: it is kept with every open session.
+/// Fingerprint of a session's last request prefix. Small, because every open session keeps one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Prefix {
     model: (String, String),
-    /// The sections of the system prompt.
+    /// Sections of the system prompt.
     sections: Vec<(&'static str, u64)>,
     tools: u64,
-    /// How many messages, and what the last one was.
+    /// Number of messages, and the hash of the last one.
     messages: (usize, u64),
 }
 
@@ -41,7 +42,7 @@ impl Prefix {
         }
     }
 
-    /// What is other than in the question before; `None` if there is only more at the end.
+    /// Returns the first part that differs from the previous request; `None` if messages were only appended.
     fn changed(&self, before: &Self, request: &Request) -> Option<String> {
         if self.model != before.model {
             return Some("model".to_owned());
@@ -61,7 +62,7 @@ impl Prefix {
 }
 
 impl RunScope {
-    /// What a question is about that takes so many tokens.
+    /// Describes a request of this many tokens for the timeline.
     pub(super) fn asked(&mut self, spec: &Spec, request: &Request, tokens: u64) -> Asked {
         let shortened = self.written.as_mut().and_then(|written| written.shortened.take());
         let parts = self.written.as_ref().map(|written| written.prompt.parts.as_slice()).unwrap_or_default();
@@ -89,12 +90,12 @@ impl RunScope {
     }
 }
 
-/// The name of a credential, where there is one.
+/// Returns the name of a credential, if it has one.
 fn named(profile: &str) -> Option<String> {
     Some(profile.to_owned()).filter(|name| !matches!(name.as_str(), "" | "none"))
 }
 
-/// What a message of a request says, in a number.
+/// Returns the hash of a message in a request.
 fn line(request: &Request, at: usize) -> u64 {
     request.messages.get(at).and_then(|message| serde_json::to_vec(&**message).ok()).map_or(0, |text| hashed(&text))
 }

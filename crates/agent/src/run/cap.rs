@@ -1,4 +1,4 @@
-//! How much of a tool's answer is kept: neither a transcript nor a model's context is the place for a flood.
+//! Size limit for tool results in transcripts and contexts.
 
 use homard_compact::notice;
 use homard_proto::message::Block;
@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::tool::ToolResult;
 
-/// How many characters of a result's text are kept at most, and how many bytes of its details.
+/// Maximum characters of a result's text, and maximum bytes of its details.
 const CAP: usize = 400_000;
 
-/// How many characters of a result's text are kept for a model that reads so many tokens: what fills three tenths of its
-/// context, at four characters a token.
+/// Maximum characters of a result's text for a model with this context window: three tenths of the window, at four
+/// characters per token.
 pub(super) fn room(window: u64) -> usize {
     match window {
         0 => CAP,
@@ -18,7 +18,7 @@ pub(super) fn room(window: u64) -> usize {
     }
 }
 
-/// The result, cut where it is longer than `room`. Pictures stay: what takes them in bounds them.
+/// Truncates the text of a result to `room` characters. Pictures are kept: their size is limited where they are loaded.
 pub(super) fn cap(mut result: ToolResult, room: usize) -> ToolResult {
     let length = |block: &Block| match block {
         Block::Text(text) => text.text.chars().count(),
@@ -45,7 +45,7 @@ pub(super) fn cap(mut result: ToolResult, room: usize) -> ToolResult {
     result
 }
 
-/// Where a text ends that has room for so many characters: behind its last whole line, if that is most of it.
+/// Returns the byte offset to cut a text at: after the last complete line if that keeps most of it.
 fn end(text: &str, room: usize) -> usize {
     let Some((end, _)) = text.char_indices().nth(room) else { return text.len() };
     match text[..end].rfind('\n') {

@@ -1,7 +1,8 @@
-//! Tools that the sender of a message has itself: the model is told of them, and a call of one is handed over.
+//! Client tools: tools that the sender of a message executes. The model sees them, and a call of one is returned to the
+//! sender.
 //!
-//! Every call in a transcript has a result, so one that is handed over has one too, which says so. What came of the call
-//! arrives with the sender's next message: see [`client_results`].
+//! Every call in a transcript has a result, so a returned call has a placeholder result. The real result arrives with
+//! the sender's next message: see [`client_results`].
 
 use std::sync::Arc;
 
@@ -33,17 +34,17 @@ impl Tool for ClientTool {
     }
 }
 
-/// An agent's tools with the sender's beside them. Where two have one name the sender's is called.
+/// Adds the client tools to an agent's tools. On a name clash, the client's tool is called.
 pub(super) fn beside(own: Toolbox, client: &[ToolSpec]) -> Toolbox {
     own.and(Toolbox::new(client.iter().map(|spec| Arc::new(ClientTool(spec.clone())) as Arc<dyn Tool>)))
 }
 
-/// The calls of a message that are the sender's to make.
+/// Returns the calls of a message that the client executes.
 pub(super) fn handed(client: &[ToolSpec], said: &Assistant) -> Vec<ToolCall> {
     said.tool_calls().filter(|call| client.iter().any(|spec| spec.name == call.name)).cloned().collect()
 }
 
-/// What a model is told of tools, also where it is told of few: the sender's are always among them.
+/// Adds the client tools to the tool specs for the model, also if those are a reduced set.
 pub(super) fn told(tools: Arc<[ToolSpec]>, client: &[ToolSpec]) -> Arc<[ToolSpec]> {
     let is_told = |spec: &ToolSpec| tools.iter().any(|told| told.name == spec.name);
     let missing: Vec<_> = client.iter().filter(|spec| !is_told(spec)).cloned().collect();

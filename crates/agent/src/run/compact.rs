@@ -1,4 +1,4 @@
-//! The conversation is made short: because it is about to be too long, because it is, or because somebody asked for it.
+//! Compaction within a run: before the context overflows, after it did, or on request.
 
 use std::sync::Arc;
 
@@ -16,29 +16,29 @@ use crate::{
     writer::Then,
 };
 
-/// What somebody asked for instead of an answer.
+/// What a message asks for instead of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// That the conversation is made short.
+    /// Compaction of the session.
     Short {
-        /// What they asked to pay attention to.
+        /// What the summary should pay attention to.
         focus: Option<String>,
-        /// Whether the house asked for it, and nobody waits for an answer.
+        /// True if the gateway asked for it, so that no reply is expected.
         is_quiet: bool,
     },
-    /// What somebody else's command does.
+    /// A command of a plugin.
     Foreign {
-        /// Its word.
+        /// Name of the command.
         word: String,
-        /// What follows it.
+        /// Its arguments.
         words: String,
     },
-    /// That what must last is stored, before it comes to that. Only the house asks for it.
+    /// A memory flush before a compaction. Only the gateway asks for it.
     Notes,
 }
 
 impl RunScope {
-    /// Whether the conversation is to be made short before it is sent with so many tokens besides.
+    /// True if compaction is due before a request with this many tokens besides the history.
     pub(super) fn is_due(&self, spec: &Spec, overhead: u64) -> bool {
         let settings = &self.profile.compaction;
         if !settings.enabled || spec.context_window == 0 || self.is_tried {
@@ -48,7 +48,7 @@ impl RunScope {
         self.tokens(spec, overhead) > limits.threshold
     }
 
-    /// How full the conversation is, as far as is known when the model has answered.
+    /// Returns how full the context is, as far as known after the model's answer.
     pub(super) fn fill(&self) -> Fill {
         let model = self.failover.candidate().model.clone();
         let (spec, settings) = (model.spec(), &self.profile.compaction);
@@ -63,25 +63,26 @@ impl RunScope {
         }
     }
 
-    /// How many tokens the conversation takes.
+    /// Returns the estimated token count of the context.
     pub(super) fn tokens(&self, spec: &Spec, overhead: u64) -> u64 {
         budget::weigh(spec, overhead, self.history.said()).tokens()
     }
 
-    /// Makes the conversation short before a request that might not fit. If it cannot be, it is sent as it is. The inner
-    /// error says that this would cut a message that is not to be cut.
+    /// Compacts the history before a request that might not fit. If that is not possible, the request is sent as it is.
+    /// The inner error says that a message would be truncated that must not be.
     pub(super) async fn make_room(&mut self, spec: &Spec, overhead: u64) -> Result<Result<(), Error>, RunError> {
         match self.compact(spec, overhead, (Ladder::default(), None), self.next()).await? {
             Ok(_) => {}
             Err(NotShort::Stopped) => return Err(RunError::Stopped),
             Err(NotShort::TooLong(input)) => return Ok(Err(strict::too_long(spec, input))),
-            // It will not be otherwise until more was said.
+            // It will not succeed until the history has grown.
             Err(NotShort::Nothing(_) | NotShort::GaveUp(_)) => self.is_tried = true,
         }
         Ok(Ok(()))
     }
 
-    /// Why this model is not asked, if the newest message is not to be cut and would be. Asks no model.
+    /// Returns why this model is not asked, if the newest message must not be truncated and would be. Makes no model
+    /// request.
     pub(super) fn refusal(&self, spec: &Spec, overhead: u64) -> Option<Error> {
         let is_strict = self.is_strict && !self.is_tried;
         is_strict.then(|| strict::refusal(spec, overhead, (&self.history, &self.profile.compaction))).flatten()
@@ -92,8 +93,8 @@ impl RunScope {
         if strict::unanswered(&self.history).is_some() { Next::FirstAnswer } else { Next::Answer }
     }
 
-    /// Makes the conversation short after a provider, or an estimate, found it too long; says what to tell the user if
-    /// it cannot be.
+    /// Compacts the history after a context overflow, reported by the provider or estimated. The inner error is the one
+    /// for the user if that is not possible.
     pub(super) async fn recover(&mut self, error: Error) -> Result<Result<(), Error>, RunError> {
         let overflow = |message: String| Error::new(ErrorKind::Overflow, message);
         if !self.profile.compaction.enabled || !self.ladder.recover() {
@@ -114,7 +115,7 @@ impl RunScope {
         }
     }
 
-    /// Sums the conversation up, and goes on with what that comes to.
+    /// Summarizes the history and continues with the result.
     async fn compact(
         &mut self,
         spec: &Spec,
@@ -141,7 +142,7 @@ impl RunScope {
         };
         let came = shorten::shorten(work).await;
         self.compacting.set(false);
-        // The usage of a summary that is thrown away was paid all the same.
+        // The token usage of a discarded summary was paid for, too.
         if let Ok(short) = &came {
             self.beside += &short.usage;
         }
@@ -175,8 +176,8 @@ impl RunScope {
         Ok(Ok(short))
     }
 
-    /// Makes void what was done because a provider found the conversation too long, when it finds it too long all the same:
-    /// nothing was won, and what was known shall not be lost for it.
+    /// Undoes the compactions made after a context overflow if the provider still reports an overflow: nothing was
+    /// gained, and the context must not be lost for it.
     pub(super) fn take_back(&mut self) {
         for made in std::mem::take(&mut self.made) {
             self.void.push(made.clone());
@@ -189,7 +190,7 @@ impl RunScope {
         }
     }
 
-    /// Who sums up: the model that is set for it, if there is one and it can be had, and then who answers.
+    /// Returns the models for the summary: the configured compaction model, if available, then the run's own model.
     fn summarisers(&self, settings: &Settings) -> Vec<Arc<dyn Model>> {
         let own = self.failover.candidate().model.clone();
         let is_own = |model: &Arc<dyn Model>| {
@@ -207,7 +208,7 @@ impl RunScope {
     }
 }
 
-/// Does what somebody asked for, and says what came of it.
+/// Executes a request that is not for an answer. Returns the text for the user.
 pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, RunError> {
     if let Wish::Foreign { word, words } = wish {
         return scope.obey(&word, words).await;
@@ -215,7 +216,7 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let overhead = overhead(&scope.request(spec));
-    // Without anything to summarise, no model is asked for notes.
+    // If there is nothing to summarize, no memory flush is made.
     let window = (spec.context_window, overhead);
     let is_idle = matches!(wish, Wish::Short { .. })
         && shorten::has_nothing_to_do(&scope.history, &scope.profile.compaction, window);
@@ -227,7 +228,7 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
         Wish::Notes => return Ok(Last::default()),
         Wish::Short { focus, is_quiet } => (focus, is_quiet),
     };
-    // A restart may have found it with its line written and its end not.
+    // After a restart, the compaction may be in the transcript although the run has not ended.
     let came = match shorten::made_by(scope.tape.run(), &scope.history) {
         Some(made) => {
             let tokens = (made.tokens_before.unwrap_or(0), made.tokens_after.unwrap_or(0));
@@ -253,7 +254,7 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
     Ok(Last { words, ..Last::default() })
 }
 
-/// What a model is told besides the conversation, in tokens.
+/// Returns the tokens of a request besides the messages: system prompt and tools.
 pub(super) fn overhead(request: &Request) -> u64 {
     tokens::estimate(&request.system) + tokens::of_tools(&request.tools)
 }

@@ -1,7 +1,7 @@
-//! Notes: before a conversation is summed up, its model may store what must last in the files of its workspace.
+//! Memory flush: before a compaction, the model may store lasting facts in the files of its workspace.
 //!
-//! It is asked on a view of its own. What it says and does there is in no transcript, is told to nobody, and reaches
-//! nobody: only tools for files work. Whatever goes wrong is logged, and a message that comes in breaks it off.
+//! It works on a separate view of the history. Its answers and tool calls there are not stored in the transcript and
+//! not emitted; only file tools are available. Failures are logged, and a new message cancels the flush.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,36 +18,36 @@ use crate::{
     sandboxing::WorkspaceAccess,
 };
 
-/// What a model is told that shall store notes.
+/// Prompt of the memory flush.
 pub const FLUSH: &str = "[The conversation up to here will soon be summed up, and details will be lost. Store now what must \
                          last: decisions, preferences, facts, and what is still to be done. It belongs into memory files \
                          of the workspace: memory/YYYY-MM-DD.md with today's date, or MEMORY.md. Read before you write, \
                          keep what is there, and add only what is missing. Only tools for files work in this turn, and \
                          nobody reads what you say. Then, or if there is nothing to store, reply with NO_REPLY.]";
 
-/// What is added to words of the config that do not say how the turn ends.
+/// Added to a configured prompt that does not say how the turn ends.
 const THEN: &str = "If there is nothing to store, reply with NO_REPLY.";
 
-/// How often the model is asked at most.
+/// Maximum number of model requests.
 const ROUNDS: usize = 5;
 
-/// How long all of it may take.
+/// Maximum total duration.
 const MOST: Duration = Duration::from_secs(120);
 
-/// The tools that work: none that reaches a person, another session or a shell.
+/// Available tools: none that reaches a person, another session or a shell.
 const FILES: [&str; 9] = ["read", "write", "edit", "apply_patch", "ls", "find", "grep", "memory_search", "memory_get"];
 
-/// Those that files can be written with.
+/// Tools that write files.
 const WRITE: [&str; 3] = ["write", "edit", "apply_patch"];
 
 impl RunScope {
-    /// Whether notes are to be stored when the conversation takes so many tokens.
+    /// True if a memory flush is due at this number of tokens.
     pub(super) fn is_worth_notes(&self, tokens: u64) -> bool {
         let window = self.failover.candidate().model.spec().context_window;
         let is_due = self.profile.compaction.flush_at(window).is_some_and(|at| tokens >= at);
-        // Elsewhere than in the workspace, notes would litter somebody's project.
+        // Outside the workspace, notes would be written into a user's project.
         let is_home = self.profile.setting.workspace.as_deref() == Some(&*self.profile.workdir);
-        // Notes in a sandbox workspace would not be the agent's memory.
+        // Notes in a sandbox workspace would not be part of the agent's memory.
         let is_home =
             is_home && self.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
         let names = self.toolbox.names();
@@ -55,14 +55,14 @@ impl RunScope {
         is_due && !self.is_flushed && self.class == Class::Main && is_home && can_write && self.trouble.is_none()
     }
 
-    /// How long it may take: what comes after it needs time, too.
+    /// Returns the time limit: half of the run's remaining time, because the next steps need time, too.
     fn time_for_notes(&self) -> Duration {
         let left = self.deadline.map(|deadline| deadline.saturating_sub(self.hub.ambient.now_ms()) / 2);
         left.map_or(MOST, |left| MOST.min(Duration::from_millis(left)))
     }
 }
 
-/// Has notes stored, if it is time for that. Only the end of the run keeps what follows from taking place.
+/// Makes a memory flush if it is due. Only the end of the run is an error; other failures do not stop what follows.
 pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
     let model = scope.failover.candidate().model.clone();
     let overhead = compact::overhead(&scope.request(model.spec()));
@@ -86,7 +86,7 @@ pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Asks the model, makes its calls, and asks again, until it has stored what it wants to.
+/// Asks the model and executes its tool calls until it has stored what it wants to.
 async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
     let (spec, profile) = (model.spec(), scope.profile.clone());
     let settings = &profile.compaction.flush;
@@ -131,12 +131,12 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
     Ok(())
 }
 
-/// Words of the config, with how the turn ends.
+/// Completes a configured prompt with how the turn ends.
 fn complete(words: &str) -> String {
     if words.contains(silent::TOKEN) { words.to_owned() } else { format!("{words}\n\n{THEN}") }
 }
 
-/// One answer, which nobody else hears.
+/// Collects one answer without emitting events.
 async fn listen(mut stream: BoxStream<'static, Event>) -> Result<(Vec<Block>, Usage), String> {
     let mut answer = Answer::default();
     while let Some(event) = stream.next().await {

@@ -1,53 +1,53 @@
-//! A run always ends: how often a model may be asked, how many calls it may make, and how often it may repeat itself.
+//! Limits of a run: number of model answers, tool calls and repetitions, so that every run ends.
 //!
-//! No I/O: it is told what happened, and says when it is enough.
+//! No I/O: it counts what it is given and reports when a limit is reached.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use homard_proto::message::{Block, ToolResult};
 use serde_json::Value;
 
-/// What a run may do before it is ended.
+/// Limits of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
-    /// How many answers of a model it may have.
+    /// Maximum number of model answers.
     pub turns: u32,
-    /// How many calls it may make.
+    /// Maximum number of tool calls.
     pub calls: u32,
-    /// How often in a row it may make the same call and get the same result.
+    /// Maximum number of consecutive equal calls with equal results.
     pub repeats: u32,
-    /// How many calls in a row may fail.
+    /// Maximum number of consecutive failed calls.
     pub errors: u32,
-    /// What it may cost, in US dollars.
+    /// Maximum cost in US dollars.
     pub cost: Option<f64>,
 }
 
 impl Default for Bounds {
-    /// Far from what useful work needs, near enough to save a night's money.
+    /// Far above what useful work needs, low enough to limit the cost of a runaway run.
     fn default() -> Self {
         Self { turns: 250, calls: 1_000, repeats: 10, errors: 50, cost: None }
     }
 }
 
-/// What a run has done so far.
+/// Counters of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
     turns: u32,
     calls: u32,
     cost: f64,
-    /// The last call with its result, and how often in a row it came.
+    /// Fingerprint of the last call and its result, and its number of consecutive occurrences.
     last: Option<(u64, u32)>,
     errors: u32,
 }
 
 impl Guard {
-    /// The model answered, at this price.
+    /// Counts an answer of the model and its cost.
     pub(crate) fn answered(&mut self, cost: f64) {
         self.turns += 1;
         self.cost += cost;
     }
 
-    /// A call came to its end.
+    /// Counts a finished tool call.
     pub(crate) fn called(&mut self, name: &str, arguments: &Value, result: &ToolResult) {
         self.calls += 1;
         self.errors = if result.is_error { self.errors + 1 } else { 0 };
@@ -56,11 +56,11 @@ impl Guard {
         self.last = Some((print, times + 1));
     }
 
-    /// Why the model is not asked again; `None` while all is well.
+    /// Returns why the model is not asked again; `None` while no limit is reached.
     pub(crate) fn enough(&self, bounds: &Bounds) -> Option<String> {
         let Bounds { turns, calls, repeats, errors, cost } = *bounds;
         let repeated = self.last.map_or(0, |(_, times)| times);
-        // What happened, not what was allowed: one answer may ask for many calls.
+        // Reports the actual count, not the limit: one answer may contain many calls.
         let (what, key) = if self.turns >= turns {
             (format!("the model was asked {} times", self.turns), "turns")
         } else if self.calls >= calls {
@@ -80,7 +80,7 @@ impl Guard {
     }
 }
 
-/// What makes two calls the same. Details are left out: they tell times and process numbers.
+/// Hashes what makes two calls equal. Details are left out, because they contain times and process ids.
 fn fingerprint(name: &str, arguments: &Value, result: &ToolResult) -> u64 {
     let mut hasher = DefaultHasher::new();
     (name, arguments.to_string(), result.is_error).hash(&mut hasher);

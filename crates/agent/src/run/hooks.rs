@@ -1,4 +1,4 @@
-//! Where hooks take part in a run.
+//! Hooks within a run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,25 +26,25 @@ use crate::{
     tool::{ToolResult, Toolbox},
 };
 
-/// How long somebody else's chat command may take.
+/// Time limit of a plugin's chat command.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// What hooks want the model to be told, for the length of the run. None of it is stored: the transcript has what was said.
+/// Changes that hooks made to the prompt for this run. Not stored: the transcript has the original messages.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    /// The message that the run answers, as it was said.
+    /// The original message that the run answers.
     own: Option<User>,
     before_message: Option<String>,
     after_message: Option<String>,
     system: Option<String>,
     before_system: Option<String>,
     after_system: Option<String>,
-    /// The only tools that may be called.
+    /// If set, the only tools that may be called.
     pub(super) tools: Option<Vec<String>>,
 }
 
 impl Wanted {
-    /// What came of asking: under the newer name first, under the older one after it.
+    /// Merges the answers of the newer hook and of its older name, in this order.
     fn of(newer: Answer, older: Answer) -> Self {
         let both = |newer: Option<String>, older: Option<String>| match (newer, older) {
             (Some(newer), Some(older)) => Some(format!("{newer}\n\n{older}")),
@@ -64,7 +64,7 @@ impl Wanted {
         }
     }
 
-    /// The system prompt with what they want in it.
+    /// Applies the changes to the system prompt.
     pub(super) fn apply(&self, mut prompt: Prompt) -> Prompt {
         if let Some(system) = &self.system {
             prompt.text = system.as_str().into();
@@ -82,7 +82,7 @@ impl Wanted {
 }
 
 impl RunScope {
-    /// Asks hooks, unless the run is stopped meanwhile.
+    /// Runs hooks, unless the run is cancelled.
     async fn consult(&mut self, event: Event, place: Context) -> Result<Outcome, RunError> {
         if !self.hooks.has(event.point()) {
             return Ok(Outcome::default());
@@ -99,14 +99,14 @@ impl RunScope {
         Ok(outcome)
     }
 
-    /// Has hooks take part before the model is asked for the first time. `Some` if one of them answers instead.
+    /// Runs the hooks before the first model request. `Some` if one of them answers instead.
     pub(super) async fn begin_with_hooks(&mut self) -> Result<Option<Last>, RunError> {
         if let Some(why) = self.brief.found.refusal.take() {
             return Err(RunError::Refused(why));
         }
         let Some(own) = self.own_message() else { return Ok(None) };
         let (place, prompt) = (self.place.clone(), own.content.text());
-        // One that went on after a restart has begun to answer.
+        // A resumed run may have started to answer already.
         if self.said == 0 {
             let event = Event::BeforeAgentReply { cleaned_body: prompt.clone() };
             let outcome = self.consult(event, place.clone()).await?;
@@ -133,7 +133,7 @@ impl RunScope {
         Ok(None)
     }
 
-    /// The message that the run answers.
+    /// Returns the message that the run answers.
     fn own_message(&self) -> Option<User> {
         let mut users = self.history.iter().rev().filter_map(|message| match &**message {
             Message::User(user) => Some(user),
@@ -142,20 +142,20 @@ impl RunScope {
         users.find(|user| !user.extra.contains_key(STEERED_INTO)).cloned()
     }
 
-    /// Puts what hooks want to be told beside the message that the run answers, where the model reads it.
+    /// Adds the hooks' context to the message that the run answers, as seen by the model.
     pub(super) fn add_context(&mut self) {
         let Wanted { own: Some(own), before_message, after_message, .. } = &self.wanted else { return };
         if before_message.is_none() && after_message.is_none() {
             return;
         }
-        // A compaction may have left nothing of it but what it quotes.
+        // A compaction may have replaced the message by its quotation.
         let Some(place) = self.history.iter().rposition(|message| is_same(message, own)) else { return };
         let mut told = own.clone();
         told.content = surrounded(told.content, before_message.as_deref(), after_message.as_deref());
         self.history.dress(place, Arc::new(Message::User(told)));
     }
 
-    /// Another than the session's model answers this run, if a hook wants that and there is one.
+    /// Overrides the session's model for this run, if a hook asks for it and the model exists.
     fn choose_model(&mut self, answer: &Answer) {
         let spec = self.failover.candidate().model.spec();
         let name = match (&answer.provider_override, &answer.model_override) {
@@ -182,7 +182,7 @@ impl RunScope {
         self.choose_tools(model.spec());
     }
 
-    /// Tells hooks what a model is asked.
+    /// Fires the hook for a model request.
     pub(super) fn tell_question(&self, spec: &Spec, request: &Request) {
         if !self.hooks.has(Point::LlmInput) {
             return;
@@ -211,7 +211,7 @@ impl RunScope {
         self.hooks.tell(&event, &self.place_with(spec));
     }
 
-    /// Tells hooks what a model answered.
+    /// Fires the hook for a model's answer.
     pub(super) fn tell_answer(&self, said: &Assistant) {
         if !self.hooks.has(Point::LlmOutput) {
             return;
@@ -230,17 +230,17 @@ impl RunScope {
         self.hooks.tell(&event, &self.place_with(model.spec()));
     }
 
-    /// Has hooks take part before the conversation is made short.
+    /// Runs the hooks before a compaction.
     pub(super) async fn before_compaction(&mut self, tokens: u64) -> Result<(), RunError> {
         let compacting = Compacting { message_count: self.history.len(), token_count: Some(tokens) };
         self.signal_compaction("compact:before", json!({"messageCount": self.history.len(), "tokenCount": tokens}))
             .await;
-        // Nobody can forbid it: the conversation would be too long.
+        // Hooks cannot prevent it: the context would overflow.
         self.consult(Event::BeforeCompaction(compacting), self.place.clone()).await?;
         Ok(())
     }
 
-    /// Tells hooks that the conversation was made short: how many messages it had, and how many tokens it takes now.
+    /// Fires the hooks after a compaction: `had` messages before, `tokens` after.
     pub(super) fn after_compaction(&self, had: usize, tokens: u64) {
         let left = self.history.len();
         let event = Event::AfterCompaction(Compacted {
@@ -287,7 +287,7 @@ impl RunScope {
         Context { model_provider_id: provider, model_id: model, ..self.place.clone() }
     }
 
-    /// What hooks make of a call that is about to be made: other arguments, or none at all.
+    /// Runs the hooks before a tool call. Returns the arguments to use, or the result of a denied call.
     pub(super) async fn before_call(
         &mut self,
         (call, name): (&CallId, &str),
@@ -311,7 +311,7 @@ impl RunScope {
         Ok(Ok(Value::Object(params)))
     }
 
-    /// Does what somebody else's chat command does. What it says stands in no transcript.
+    /// Executes a plugin's chat command. Its reply is not stored in the transcript.
     pub(super) async fn obey(&mut self, word: &str, words: String) -> Result<Last, RunError> {
         let hooks = self.hooks.clone();
         let command = hooks.commands().iter().find(|command| command.name() == word);
@@ -346,7 +346,7 @@ impl RunScope {
         Context { tool_name: Some(name.to_owned()), tool_call_id: Some(call.to_string()), ..self.place.clone() }
     }
 
-    /// The tools that hooks leave.
+    /// Restricts the toolbox to the tools that hooks allow.
     pub(super) fn without_unwanted(&self, own: Toolbox) -> Toolbox {
         match &self.wanted.tools {
             Some(names) => own.only(|name| names.iter().any(|allowed| allowed == name)),
@@ -355,7 +355,7 @@ impl RunScope {
     }
 }
 
-/// What hooks make of a tool's result.
+/// Runs the hooks after a tool call, which may replace its result.
 pub(super) async fn after_call(
     (hooks, place): (&homard_hooks::Hooks, &Context),
     run: &str,
@@ -392,7 +392,7 @@ fn instead_of(result: ToolResult, wanted: &Value) -> ToolResult {
     }
 }
 
-/// Whether nobody forbids it.
+/// Returns an error if a hook denied the run.
 fn allowed(outcome: &Outcome) -> Result<(), RunError> {
     outcome.refusal().map_or(Ok(()), |why| Err(RunError::Refused(why.to_owned())))
 }
@@ -410,7 +410,7 @@ fn text_of(message: &Message) -> String {
     }
 }
 
-/// Words between others.
+/// Puts text before and after the content of a message.
 fn surrounded(content: Content, before: Option<&str>, after: Option<&str>) -> Content {
     let around = |text: &str| {
         let parts = [before, Some(text), after];

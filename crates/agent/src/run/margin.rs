@@ -1,5 +1,5 @@
-//! What a run finds out about its session that stands in no transcript. It outlives the run, however that ends: the lane
-//! writes it into the session's record.
+//! Session statistics that a run collects and that are in no transcript. The lane writes them into the session's
+//! record, however the run ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 
 use super::asked::Prefix;
 
-/// The members of a record: what was cut out of requests, and when notes were stored, after how many compactions.
+/// Fields of a record: tool results pruned from requests; time of the last memory flush, and number of compactions
+/// before it.
 pub(crate) const CUTS: &str = "homardPruning";
 const FLUSHED_AT: &str = "memoryFlushAt";
 const FLUSHED_AFTER: &str = "memoryFlushCompactionCount";
 const COMPACTIONS: &str = "compactionCount";
 
-/// What stands in the margin of a session. Clones are the same margin.
+/// Statistics of a session. Clones share the same state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Margin(Arc<Mutex<Marks>>);
 
@@ -23,39 +24,39 @@ pub(crate) struct Margin(Arc<Mutex<Marks>>);
 struct Marks {
     cuts: Cuts,
     flushed_at: Option<u64>,
-    /// What the last question began with. Not kept on disk.
+    /// Fingerprint of the last request. Not stored.
     asked: Option<Prefix>,
 }
 
 impl Margin {
-    /// What a record says.
+    /// Reads the statistics from a record.
     pub(crate) fn of(record: &Record) -> Self {
-        // Cuts that cannot be read are none: then a provider reads everything once more.
+        // Unreadable cuts are dropped; the provider then reads everything once more.
         let cuts = record.extra.get(CUTS).and_then(|cuts| serde_json::from_value(cuts.clone()).ok());
         Self(Arc::new(Mutex::new(Marks { cuts: cuts.unwrap_or_default(), ..Marks::default() })))
     }
 
-    /// Which tool results requests show shorter than they are.
+    /// Returns which tool results are shortened in requests.
     pub(super) fn cuts(&self) -> Cuts {
         self.lock().cuts.clone()
     }
 
-    /// Keeps which these are.
+    /// Sets which tool results are shortened.
     pub(super) fn keep_cuts(&self, cuts: Cuts) {
         self.lock().cuts = cuts;
     }
 
-    /// Keeps what a question begins with; returns what the last one did.
+    /// Sets the fingerprint of a request. Returns the previous one.
     pub(super) fn ask(&self, prefix: Prefix) -> Option<Prefix> {
         self.lock().asked.replace(prefix)
     }
 
-    /// Keeps that notes were stored.
+    /// Records a memory flush.
     pub(super) fn keep_flush(&self, at: u64) {
         self.lock().flushed_at = Some(at);
     }
 
-    /// Writes it into the record, which does not count the run's own compactions yet.
+    /// Writes the statistics into the record, whose count does not include the run's own compactions yet.
     pub(crate) fn write(&self, record: &mut Record) {
         let mut marks = self.lock();
         if marks.cuts == Cuts::default() {
@@ -74,19 +75,19 @@ impl Margin {
     }
 }
 
-/// Counts compactions that were made.
+/// Adds compactions to the record's count.
 pub(crate) fn count_made(record: &mut Record, made: usize) {
     let before = count(record, COMPACTIONS).unwrap_or(0);
     record.extra.insert(COMPACTIONS.to_owned(), (before + made as u64).into());
 }
 
-/// One compaction does not count any more.
+/// Subtracts an undone compaction from the record's count.
 pub(crate) fn uncount(record: &mut Record) {
     let before = count(record, COMPACTIONS).unwrap_or(0);
     record.extra.insert(COMPACTIONS.to_owned(), before.saturating_sub(1).into());
 }
 
-/// Whether notes were stored since the last compaction.
+/// True if a memory flush was made since the last compaction.
 pub(crate) fn is_flushed(record: &Record) -> bool {
     count(record, FLUSHED_AFTER).is_some_and(|after| after == count(record, COMPACTIONS).unwrap_or(0))
 }
@@ -112,7 +113,7 @@ mod tests {
         let mut after = record(&json!({"novel": 1}));
         Margin::of(&before).write(&mut after);
         assert_eq!(after, record(&json!({"novel": 1, "homardPruning": cuts})));
-        // What is no longer cut, or cannot be read, is forgotten.
+        // Cuts that no longer apply or cannot be read are dropped.
         Margin::of(&record(&json!({"homardPruning": [1]}))).write(&mut after);
         assert_eq!(after, record(&json!({"novel": 1})));
     }

@@ -1,4 +1,4 @@
-//! One run: ask the model, run its tools, ask again, until it has nothing left to ask for.
+//! One run: asks the model, runs its tools, and asks again until the model makes no more calls.
 
 mod asked;
 mod cap;
@@ -63,37 +63,37 @@ use crate::{
     writer::Then,
 };
 
-/// Why a run cannot go on. What a tool does wrong is never one of these: the model reads it.
+/// Why a run cannot continue. Tool errors are never among these: the model reads them as results.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RunError {
     /// The model failed.
     #[error(transparent)]
     Model(#[from] homard_model::Error),
-    /// Something could not be stored.
+    /// A record could not be stored.
     #[error("the run could not be stored: {0}")]
     Store(#[from] StoreError),
-    /// A hook does not let it be answered.
+    /// A hook denied the run.
     #[error("{0}")]
     Refused(String),
-    /// Nothing is left to pay for it.
+    /// The budget is exhausted.
     #[error("{0}")]
     Budget(String),
-    /// The run did more than a run may.
+    /// The run reached one of its limits.
     #[error("{0}")]
     Limit(String),
-    /// The run was told to stop, and did.
+    /// The run was cancelled and ended.
     #[error("the run was stopped")]
     Stopped,
-    /// The run was told to stop, did not, and was dropped.
+    /// The run was cancelled, did not end in time, and its task was dropped.
     #[error("the run was stopped by force")]
     Dropped,
     /// An earlier commit of this session failed.
     #[error("the session could not be read back after an earlier failure; send the message again")]
     SessionGone,
-    /// The run went on after a restart, and its session has another transcript now.
+    /// The run was resumed after a restart, but its session has another transcript now.
     #[error("INTERRUPTED: the program was restarted, and the session had got a new transcript")]
     Orphaned,
-    /// A bug. The lane goes on.
+    /// A bug. The lane continues.
     #[error("internal error: {0}")]
     Panicked(String),
 }
@@ -104,7 +104,7 @@ impl From<tokio::task::JoinError> for RunError {
     }
 }
 
-/// What a panicked task said last.
+/// Returns the message of a panicked task.
 pub(crate) fn panic_text(error: tokio::task::JoinError) -> String {
     let said = error.try_into_panic().ok().and_then(|panic| match panic.downcast::<String>() {
         Ok(text) => Some(*text),
@@ -113,148 +113,148 @@ pub(crate) fn panic_text(error: tokio::task::JoinError) -> String {
     said.unwrap_or_else(|| "a task panicked".to_owned())
 }
 
-/// What a run works with. Only the run can put events on its tape: tools and hooks never see this.
+/// Everything one run needs. Owned by the run's task; tools and hooks never see it, so only the run can emit events.
 #[derive(Debug)]
 pub(crate) struct RunScope {
     pub(crate) hub: Arc<Shared>,
     pub(crate) profile: Arc<Profile>,
     pub(crate) tape: Arc<Tape>,
     pub(crate) cancel: CancellationToken,
-    /// Whether a message came for the run.
+    /// True if a message is waiting to be steered into this run.
     pub(crate) offers: Arc<AtomicBool>,
-    /// The right to be at work.
+    /// Concurrency permit; lent out while the run waits for a retry or a child.
     pub(crate) slot: Lender,
-    /// Who answers.
+    /// Model candidates in order, with cooldowns.
     pub(crate) failover: Failover,
-    /// How many of those who did not answer were told.
+    /// Number of failed candidates already reported as events.
     pub(crate) told_failures: usize,
-    /// Who was told to answer: provider and model.
+    /// Provider and model last reported as answering.
     pub(crate) told_model: (String, String),
-    /// When the run's time is up; milliseconds since the epoch.
+    /// Deadline in milliseconds since the epoch.
     pub(crate) deadline: Option<u64>,
-    /// Why nobody can answer, if so.
+    /// Why no model can be asked, if so (no credentials, unknown model).
     pub(crate) trouble: Option<homard_model::Error>,
-    /// What the model is told before the conversation.
+    /// Inputs of the system prompt: files, skills, the caller's additions.
     pub(crate) brief: Brief,
-    /// That, as it was written for whoever was asked last.
+    /// The rendered system prompt and the model it was rendered for.
     pub(crate) written: Option<Written>,
-    /// Who asked, and from where.
+    /// Principal and route of the request.
     pub(crate) origin: Origin,
-    /// What the run may call.
+    /// Tools that the run may call.
     pub(crate) toolbox: Toolbox,
-    /// What the sender of the message has itself.
+    /// Tools that the sender of the message executes.
     pub(crate) client_tools: Vec<ToolSpec>,
-    /// What whoever started the session's agent may call, if somebody did.
+    /// Tools that the parent of a sub-agent may call; `None` without a parent.
     pub(crate) ceiling: Option<BTreeSet<String>>,
-    /// What the run's commands find in their environment.
+    /// Environment variables of the run's commands.
     pub(crate) variables: Variables,
     pub(crate) history: Conversation,
-    /// Whether it was tried to make room since the last answer, in vain.
+    /// True if compaction was tried since the last answer and freed nothing.
     pub(crate) is_tried: bool,
-    /// The ways that were taken to make the conversation short after it was found too long.
+    /// Compaction strategies already used after a context-overflow error.
     pub(crate) ladder: Ladder,
-    /// What was done to make it short then.
+    /// Compactions made after a context overflow.
     pub(crate) made: Vec<EntryId>,
-    /// What of that was made void again: it had been in vain.
+    /// Compactions that were undone again, because they freed nothing.
     pub(crate) void: Vec<EntryId>,
-    /// Whether the conversation is being made short: the run's time does not end then.
+    /// True during a compaction: the run's time limit is extended then.
     pub(crate) compacting: Flag,
-    /// That somebody asked for the conversation to be made short, instead of an answer.
+    /// What the message asks for instead of an answer, if anything.
     pub(crate) wish: Option<compact::Wish>,
-    /// What is found out about the session beside the conversation.
+    /// Session statistics outside the transcript.
     pub(crate) margin: Margin,
-    /// Whether notes were stored since the last compaction.
+    /// True if a memory flush was made since the last compaction.
     pub(crate) is_flushed: bool,
-    /// Fires when somebody waits for the run to end.
+    /// Cancelled when another request waits for the run to end.
     pub(crate) hurry: CancellationToken,
-    /// The transcript.
+    /// Id of the transcript.
     pub(crate) session: SessionId,
-    /// Whether the message is refused rather than cut if it does not fit into the context window.
+    /// True if a message that does not fit into the context window is rejected instead of truncated.
     pub(crate) is_strict: bool,
-    /// The pool that the run draws from.
+    /// Concurrency class of the run.
     pub(crate) class: Class,
-    /// What the model is told beside the conversation.
+    /// Extra instruction to the model after an unusable answer.
     pub(crate) plea: Plea,
-    /// The answer in blocks, if it is sent so.
+    /// Splitter for block streaming, if the reply is sent in blocks.
     pub(crate) blocks: Option<Blocks>,
-    /// Blocks that wait, because they may repeat what a tool has sent.
+    /// Blocks held back because they may repeat what a tool has sent.
     pub(crate) held_blocks: HeldBlocks,
-    /// How long the run has waited for models that failed, and whether its channel shows that.
+    /// Total time spent waiting for failed models, and whether the wait was reported on the channel.
     pub(crate) waited: Duration,
     pub(crate) is_wait_told: bool,
-    /// What the run says on a channel, if it does.
+    /// Channel output of the run, if any.
     pub(crate) post: Option<Arc<Line>>,
-    /// What was taken by those who sum up and write notes, which leave no line.
+    /// Token usage of compaction and memory-flush requests, which leave no transcript entry.
     pub(crate) beside: Usage,
-    /// How many assistant messages there were in this run.
+    /// Number of assistant messages in this run.
     pub(crate) said: u32,
-    /// Answers to open calls that were known before the run went on.
+    /// Results of open tool calls known from before a restart.
     pub(crate) answers: Vec<ToolResult>,
-    /// What is answered without a model, if none is needed.
+    /// Fixed answer of a command that needs no model.
     pub(crate) words: Option<&'static str>,
-    /// The tool that answers instead of a model, and with what it is called.
+    /// Tool that answers instead of a model, and its arguments.
     pub(crate) dispatch: Option<(String, Value)>,
-    /// Arguments of the last message's calls that are stored without their secrets, by the ids of the calls.
+    /// Original arguments of the last message's calls whose secrets are masked in the transcript, by call id.
     pub(crate) arguments: HashMap<String, Concealed>,
-    /// What it has done so far.
+    /// Counters for the run's limits.
     pub(crate) guard: Guard,
-    /// Who takes part in the run.
+    /// Registered hooks.
     pub(crate) hooks: Hooks,
-    /// Where the run is, as they are told.
+    /// Context of the run for hooks.
     pub(crate) place: homard_hooks::Context,
-    /// What they want the model to be told.
+    /// Changes that hooks made to the prompt.
     pub(crate) wanted: Wanted,
-    /// What pays for it.
+    /// Budget of the run.
     pub(crate) payer: Payer,
 }
 
-/// Arguments of a tool call that contain secrets. Only the run that received them has the real ones.
+/// Arguments of a tool call that contain secrets. Only the run that received them has the original ones.
 #[derive(Debug)]
 pub(crate) struct Concealed {
-    /// As they are in the transcript.
+    /// As stored in the transcript.
     stored: Value,
     /// As the model wrote them.
     real: Value,
 }
 
-/// A system prompt, and for whom it was written.
+/// A rendered system prompt and the model it was rendered for.
 #[derive(Debug)]
 pub(crate) struct Written {
     model: (String, String),
     level: Level,
     prompt: Prompt,
-    /// What the model is told of the tools.
+    /// Tool specs for the model.
     tools: Arc<[ToolSpec]>,
-    /// What the prompt leaves out or cuts, until the timeline has it.
+    /// What the prompt leaves out or truncates, until it is recorded in the timeline.
     shortened: Option<Shortened>,
 }
 
-/// What a run leaves to its lane: its last words, which are stored together with its end.
+/// What a run leaves to its lane: the final records, committed together with the run's end.
 #[derive(Debug, Default)]
 pub(crate) struct Last {
     pub(crate) records: Vec<Rec>,
-    /// How many facts on the tape wait for them.
+    /// Number of staged events on the tape that wait for them.
     pub(crate) facts: usize,
-    /// The credential that the session is to prefer from here on.
+    /// Credential that the session prefers from now on.
     pub(crate) credential: Option<Arc<str>>,
-    /// The model that gave the last answer; `None` if none did.
+    /// Model of the last answer; `None` if there was none.
     pub(crate) answered_by: Option<AnsweredBy>,
-    /// Calls that are handed to whoever sent the message.
+    /// Calls returned to the sender of the message.
     pub(crate) calls: Vec<ToolCall>,
-    /// What is said without a model, and stands in no transcript.
+    /// Reply without a model that is not stored in the transcript.
     pub(crate) words: Option<String>,
-    /// How full the conversation is.
+    /// How full the context is.
     pub(crate) fill: Fill,
-    /// What is told after the run; `None` if that is known on disk only. The lane sets it.
+    /// History after the run; `None` if only the store has it. Set by the lane.
     pub(crate) told: Option<Conversation>,
 }
 
-/// The model that gave a run's last answer.
+/// Model of a run's last answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AnsweredBy {
     pub(crate) provider: String,
     pub(crate) model: String,
-    /// Its context window, in tokens.
+    /// Context window in tokens.
     pub(crate) window: u64,
 }
 
@@ -264,19 +264,19 @@ impl AnsweredBy {
     }
 }
 
-/// How full a conversation is when a run has ended.
+/// How full the context is at the end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Fill {
-    /// There is room.
+    /// Below the thresholds.
     #[default]
     Fine,
-    /// It will have to be made short before long: time to store what must last.
+    /// Compaction will be due soon: a memory flush is due.
     Nearly,
-    /// It is to be made short before more is said.
+    /// Compaction is due before the next message.
     Full,
 }
 
-/// Something that a run tells its lane about itself.
+/// A flag that a run shares with its lane.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flag(Arc<AtomicBool>);
 
@@ -285,14 +285,14 @@ impl Flag {
         self.0.store(is_so, Ordering::Release);
     }
 
-    /// Whether it is so.
+    /// True if the flag is set.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl RunScope {
-    /// What a model is told before the conversation, written anew when another one is asked.
+    /// Returns the system prompt for a model, rendered again if the model or level changed.
     fn prompt(&mut self, spec: &Spec) -> &Written {
         let (model, level) = ((spec.provider.clone(), spec.model.clone()), self.failover.level());
         let is_written = |written: &Written| written.model == model && written.level == level;
@@ -308,7 +308,7 @@ impl RunScope {
         self.written.insert(written)
     }
 
-    /// Chooses the tools that the run may call when this model answers.
+    /// Sets the tools that the run may call with this model.
     pub(crate) fn choose_tools(&mut self, spec: &Spec) {
         let own = self.profile.tools_for((&self.origin, self.tape.key()), spec);
         let own = match &self.ceiling {
@@ -318,7 +318,7 @@ impl RunScope {
         self.toolbox = self.without_unwanted(client::beside(own, &self.client_tools));
     }
 
-    /// Notes what came of an answer and its calls.
+    /// Updates the counters with an answer and its calls.
     fn note(&mut self, said: &Assistant) {
         self.guard.answered(said.usage.cost.total);
         for call in said.tool_calls() {
@@ -332,18 +332,18 @@ impl RunScope {
         }
     }
 
-    /// A passing event: shown, not stored.
+    /// Emits an event without storing anything.
     fn pass(&mut self, event: RunEvent) {
         self.tape.pass(self.hub.ambient.now_ms(), event);
     }
 
-    /// A fact: stored, then shown.
+    /// Stages an event that is published once its records are committed.
     fn record(&mut self, event: RunEvent, records: Vec<Rec>) {
         self.tape.hold(self.hub.ambient.now_ms(), event);
         self.hub.writer.send(records, Then::publish(&self.tape, 1));
     }
 
-    /// A line of the transcript.
+    /// Builds a transcript entry.
     fn line(&self, message: Message) -> (EntryId, Rec) {
         let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
         let entry = Entry { kind: Kind::message(message), id: id.clone(), parent_id: None, timestamp: iso(at) };
@@ -351,7 +351,7 @@ impl RunScope {
         (id, Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) })
     }
 
-    /// What the model said, as it is stored.
+    /// Returns the assistant message to store, after hooks.
     async fn written_as(&self, said: Assistant) -> Assistant {
         match crate::hooks::write(&self.hooks, &self.place, Message::Assistant(said.clone())).await {
             Message::Assistant(kept) => kept,
@@ -359,20 +359,20 @@ impl RunScope {
         }
     }
 
-    /// The last words, with how full the conversation is.
+    /// Completes the final records with how full the context is, and sends the remaining blocks.
     fn leave(&mut self, last: Last) -> Last {
         let rest = self.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
         self.send_rest(rest);
         Last { fill: self.fill(), ..last }
     }
 
-    /// Waits until every fact so far is on disk. Nothing with an effect happens before.
+    /// Waits until all records so far are on disk. Side effects happen only after this.
     async fn barrier(&self) -> Result<(), RunError> {
         on_disk(&self.hub, &self.tape).await
     }
 }
 
-/// Waits until every fact so far is on disk.
+/// Waits until all records of this run are on disk.
 async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
     hub.writer.barrier().await?;
     match tape.broken() {
@@ -381,16 +381,16 @@ async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
     }
 }
 
-/// What a run comes to.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Driven {
-    /// Its last words, or why there are none.
+    /// The final records, or why there are none.
     pub(crate) result: Result<Last, RunError>,
-    /// What is told after it, without what its lane adds; `None` if that is known on disk only.
+    /// History after the run, without the entries of its lane; `None` if only the store has it.
     pub(crate) told: Option<Conversation>,
-    /// The compactions that it made void again.
+    /// Compactions that were undone.
     pub(crate) void: Vec<EntryId>,
-    /// What was taken by those who sum up and write notes, which leave no line.
+    /// Token usage of compaction and memory-flush requests, which leave no transcript entry.
     pub(crate) beside: Usage,
 }
 
@@ -400,10 +400,10 @@ impl From<RunError> for Driven {
     }
 }
 
-/// The run, from its input to its last word. The lane ends it, whatever this returns.
+/// Executes a run from its input to its final answer. The lane ends it, whatever this returns.
 pub(crate) async fn drive(mut scope: RunScope) -> Driven {
     let result = work(&mut scope).await;
-    // What counts again stands in the transcript only.
+    // After an undone compaction, only the transcript has the full history.
     let told = Some(scope.history.undressed()).filter(|_| scope.void.is_empty());
     Driven { result, told, void: scope.void, beside: scope.beside }
 }
@@ -446,7 +446,7 @@ async fn work(scope: &mut RunScope) -> Result<Last, RunError> {
                 return Ok(scope.leave(*last));
             }
             turn::Said::Last(last) => {
-                // Somebody said more meanwhile: this answer is not the last, if the message is still there.
+                // Another message arrived: this answer is not the last one, provided that the message is still queued.
                 scope.hub.writer.send(last.records, Then::publish(&scope.tape, last.facts));
                 if !scope.take_offer().await? {
                     return Ok(scope.leave(Last { credential: last.credential, ..Last::default() }));
@@ -470,7 +470,7 @@ async fn say(scope: &mut RunScope, words: &str) -> Last {
     Last { records: vec![line], facts: 1, ..Last::default() }
 }
 
-/// The last assistant message, if calls of it are open: a restart found the run there.
+/// Returns the last assistant message if it has open calls, as after a restart.
 fn open_calls(history: &[Arc<Message>]) -> Option<Arc<Assistant>> {
     let (mut results, mut said) = (0, None);
     for message in history.iter().rev() {

@@ -1,8 +1,8 @@
-//! What a model is told beside the conversation when its last answer cannot stand: that somebody waits for one, or that it
-//! was cut off in the middle. These words stand in no transcript.
+//! Extra instructions to the model when its last answer is unusable: a reply is required, or the answer was cut off.
+//! They are not stored in the transcript.
 //!
-//! An answer that leaves a person with nothing is void, as if the model had failed. It is asked once more, and may
-//! not call tools; what it says then counts, be it that it wants to say nothing. Calls that come all the same are not made.
+//! An answer that leaves a person without a reply is discarded, as if the model had failed. The model is asked once
+//! more, without tool calls; its second answer counts, even if it is silence. Tool calls in it are ignored.
 
 use std::sync::Arc;
 
@@ -19,28 +19,28 @@ use crate::{
     replies::{self, Replies},
 };
 
-/// What a model is told that has not answered.
+/// Instruction after an answer without a reply.
 pub const PLEA: &str = "[The person who wrote has not got any answer yet. Answer now, in words that they can read, from what \
                         you know by now. You cannot use tools in this answer. Only if silence is truly what they want, \
                         reply with NO_REPLY once more.]";
 
-/// What a model is told whose answer was cut off after the user had read some of it.
+/// Instruction after an answer that was cut off when the user had read part of it.
 pub const CUT: &str = "[Your answer was cut off where it ends above, and the person has read it up to there. Go on from there \
                        without saying anything of it again.]";
 
-/// What a model is told beside the conversation.
+/// Extra instruction to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plea {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// That somebody waits for an answer.
+    /// A reply is required.
     Answer,
-    /// That its answer was cut off.
+    /// The answer was cut off and should be continued.
     GoOn,
 }
 
 impl RunScope {
-    /// Whether an answer leaves the user with nothing, and the model is to be asked once more.
+    /// True if an answer leaves the user without a reply, so that the model must be asked once more.
     pub(super) fn must_ask_again(&mut self, content: &[Block]) -> bool {
         let is_call = |block: &Block| matches!(block, Block::ToolCall(_));
         let (class, principal, key) = (self.class, &self.origin.principal, self.tape.key());
@@ -54,7 +54,7 @@ impl RunScope {
             return false;
         }
         let mut facts = self.tape.facts();
-        // It has no line yet, and its name is not looked at.
+        // It has no entry yet, and the id is not read.
         if let Ok(entry) = EntryId::parse("unsaid") {
             facts.push(Event { at: self.hub.ambient.now_ms(), kind: RunEvent::Assistant { entry, said } });
         }
@@ -65,8 +65,8 @@ impl RunScope {
         verdict == Verdict::Missing
     }
 
-    /// Adds what a model is told to what it is asked. Who shall answer at last may not call tools; it knows of them all the
-    /// same, as its calls so far make no sense without.
+    /// Adds the instruction to a request. For a required reply, tool calls are disabled, but the tools stay in the
+    /// request, because earlier calls in it refer to them.
     pub(super) fn plead(&self, request: &mut Request) {
         let (words, may_call) = match self.plea {
             Plea::Nothing => return,
@@ -77,7 +77,7 @@ impl RunScope {
         request.messages.push(Arc::new(Message::User(User::text(words, self.hub.ambient.now_ms()))));
     }
 
-    /// Takes calls out of an answer that may have none, as some models make them all the same.
+    /// Removes tool calls from an answer that must not have any; some models make them regardless.
     pub(super) fn without_forbidden_calls(&self, content: &mut Vec<Block>, stop: StopReason) -> StopReason {
         if self.plea != Plea::Answer {
             return stop;

@@ -1,4 +1,4 @@
-//! Old tool results are left out of requests to providers whose cache has lost them anyway: in the request, never in the
+//! Pruning of old tool results in requests to providers whose cache has expired: in the request, never in the
 //! transcript.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use homard_proto::{
 use super::RunScope;
 
 impl RunScope {
-    /// The conversation as a request to this model shows it: what was cut once is cut the same way again.
+    /// Returns the history as sent to this model: earlier cuts are applied in the same way again.
     pub(super) fn shown(&self, spec: &Spec) -> Vec<Arc<Message>> {
         let settings = self.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
         let lines = settings.and_then(|settings| Some((settings, lines(&self.history)?)));
@@ -24,14 +24,14 @@ impl RunScope {
         pruned.messages
     }
 
-    /// How many old tool results a request to this model shows shortened or not at all.
+    /// Returns the number of old tool results that are shortened or omitted for this model.
     pub(super) fn pruned(&self, spec: &Spec) -> u64 {
         let applies = self.profile.pruning.is_some() && prune::applies(&spec.provider, &spec.model);
         if applies { self.margin.cuts().count() as u64 } else { 0 }
     }
 }
 
-/// When the model's cache was last used: when it answered last.
+/// Returns when the model's cache was last used: the time of its last answer.
 fn touched(spec: &Spec, history: &[Arc<Message>]) -> Option<u64> {
     history.iter().rev().find_map(|message| match &**message {
         Message::Assistant(said) if spec.wrote(said) && said.stop_reason != StopReason::Error => Some(said.timestamp),
@@ -39,7 +39,7 @@ fn touched(spec: &Spec, history: &[Arc<Message>]) -> Option<u64> {
     })
 }
 
-/// The messages, each result under a name of its own. The others are never cut, so that they need none.
+/// Returns the messages, with a unique name for each tool result. Other messages are never cut and share a name.
 fn lines(history: &[Arc<Message>]) -> Option<Vec<Named>> {
     let other = EntryId::parse("other").ok()?;
     let name = |message: &Message| match message {
@@ -49,8 +49,8 @@ fn lines(history: &[Arc<Message>]) -> Option<Vec<Named>> {
     history.iter().map(|message| Some(Named { name: name(message)?, message: message.clone() })).collect()
 }
 
-/// The name of a result. A model may use the id of a call again, but not at the same moment; and of long ids the end
-/// differs.
+/// Returns the name of a result. A model may reuse a call id, but not with the same timestamp; long ids differ at the
+/// end.
 fn name(result: &ToolResult) -> Option<EntryId> {
     let id: Vec<_> = result.tool_call_id.chars().rev().take(16).collect();
     let id: String = id.into_iter().rev().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();

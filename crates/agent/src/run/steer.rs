@@ -1,5 +1,5 @@
-//! Messages that came for the run while it is at work. It takes them in where it is safe, one at a time; what it does not
-//! take in stays with its lane.
+//! Steering: a run absorbs messages that arrive while it is active at safe points, one at a time. Messages that it does
+//! not absorb stay with its lane.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -13,29 +13,29 @@ use tokio::sync::oneshot;
 use super::{RunError, RunScope};
 use crate::{ambient::iso, event::RunEvent, hooks, lane::Job, tape::Tape};
 
-/// What the lane hands over.
+/// What the lane hands to the run.
 #[derive(Debug)]
 pub(crate) enum Handed {
-    /// A message that becomes a part of the run, and the tape of the run that it asked for.
+    /// A message to absorb, and the tape of its own run.
     Message(User, Arc<Tape>),
-    /// The words of a message that gets a turn of its own as well.
+    /// Text of a message that also gets a turn of its own.
     Copy(String),
 }
 
 impl RunScope {
-    /// Whether a message came for the run.
+    /// True if a message is offered to the run.
     pub(super) fn has_offer(&self) -> bool {
         self.offers.load(Ordering::Acquire)
     }
 
-    /// Takes the next message that came for the run into its transcript; returns whether there was one.
+    /// Adds the next offered message to the run's transcript. Returns true if there was one.
     pub(super) async fn take_offer(&mut self) -> Result<bool, RunError> {
         if !self.has_offer() {
             return Ok(false);
         }
         let (tell, told) = oneshot::channel();
         self.hub.post(self.tape.key(), Job::Offer(tell));
-        // Silence means that the message is not there any more.
+        // A dropped sender means that the message is no longer queued.
         let Ok(handed) = told.await else { return Ok(false) };
         let at = self.hub.ambient.now_ms();
         let (mut message, guest) = match handed {

@@ -1,4 +1,4 @@
-//! The tool calls of one assistant message: prepared in order, run together or in turn, recorded in order.
+//! Tool calls of one assistant message: prepared in order, run concurrently or sequentially, recorded in order.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -35,17 +35,17 @@ use crate::{
     writer::Then,
 };
 
-/// How long tools may take to end after they were told to.
+/// Time for tools to end after cancellation.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// What a model reads in place of the result of a call that was not made.
+/// Result of a call that was skipped because of a new message.
 const SKIPPED: &str = "Skipped because of a queued user message. Read it before you go on.";
 
-/// The result of a call that cannot be made after a restart, because its arguments contained a secret.
+/// Result of a call that cannot be made after a restart, because its arguments contained a secret.
 const MASKED: &str = "This call was not run: the program was restarted, and the arguments contained a secret, which is \
                       not stored. Make the call again if it is still needed.";
 
-/// A call that passed its checks, or the answer that it got instead.
+/// A call that passed its checks, or the result that it got instead.
 struct Prepared {
     call: CallId,
     name: String,
@@ -53,16 +53,16 @@ struct Prepared {
     tool: Result<Arc<dyn Tool>, ToolResult>,
 }
 
-/// Whether calls were made before.
+/// Whether calls may have been executed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Made {
     /// None of them.
     Never,
-    /// Perhaps, before a restart: the model must not be told that they were not.
+    /// Some may have been, before a restart: their results must not claim otherwise.
     Perhaps,
 }
 
-/// Has a tool answer instead of a model: what it says is the run's last word.
+/// Executes a tool instead of asking a model; its result is the run's reply.
 pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Value) -> Result<Last, RunError> {
     let id = format!("call_{}", scope.hub.ambient.nonce());
     let call = ToolCall { id, name: tool, arguments, ..ToolCall::default() };
@@ -83,7 +83,7 @@ pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Valu
     Ok(super::say(scope, &words).await)
 }
 
-/// Runs all calls of a message. Returns when each has its result in the transcript, or the run was stopped.
+/// Executes all calls of a message. Returns when each has its result in the transcript, or the run was cancelled.
 pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -> Result<(), RunError> {
     let may_skip = made == Made::Never;
     let mut waiting: VecDeque<(usize, Prepared)> =
@@ -97,7 +97,7 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
         ToolMode::Parallel => waiting.len(),
         ToolMode::Sequential => 1,
     };
-    // Every running tool tells its news here; it is read all the time while one runs.
+    // Progress of all running tools; drained while any of them runs.
     let (tell, mut told) = mpsc::unbounded_channel::<(usize, ToolResult)>();
     let mut running = FuturesUnordered::new();
     let mut give_up = None;
@@ -146,7 +146,7 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
     if give_up.is_some() { Err(RunError::Stopped) } else { Ok(()) }
 }
 
-/// Notes the calls of tools that the agent has and this run may not use.
+/// Writes audit records for calls of tools that the agent has and this run may not use.
 fn note_denied(scope: &RunScope, calls: &VecDeque<(usize, Prepared)>) {
     let is_denied = |call: &Prepared| !scope.toolbox.has(&call.name) && scope.profile.toolbox.has(&call.name);
     for (_, call) in calls.iter().filter(|(_, call)| call.tool.is_err() && is_denied(call)) {
@@ -163,7 +163,7 @@ fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<Prepared> {
     Some(Prepared { call: id, name: call.name.clone(), arguments, tool })
 }
 
-/// Prepares a call with the arguments that the model wrote: the message has them without their secrets.
+/// Prepares a call with the model's original arguments: the stored message has them with masked secrets.
 fn with_secrets(scope: &RunScope, call: &ToolCall, made: Made) -> Option<Prepared> {
     match real_arguments(&call.arguments, scope.arguments.get(&call.id), made) {
         Ok(None) => prepare(&scope.toolbox, call),
@@ -172,8 +172,8 @@ fn with_secrets(scope: &RunScope, call: &ToolCall, made: Made) -> Option<Prepare
     }
 }
 
-/// The arguments to use in place of the stored ones. After a restart the real ones are lost, and a call with others is
-/// not the model's: the error is its result.
+/// Returns the arguments to use instead of the stored ones. After a restart the originals are lost, and the call must
+/// not be made with masked arguments: the error is its result.
 fn real_arguments<'a>(
     stored: &Value,
     known: Option<&'a Concealed>,
@@ -187,13 +187,14 @@ fn real_arguments<'a>(
     }
 }
 
-/// Publishes that a call starts, without the secrets in its arguments.
+/// Emits the start of a call, with masked secrets in its arguments.
 fn tell_start(scope: &mut RunScope, call: &Prepared) {
     let arguments = scope.profile.secrets.masked_value(&call.arguments).unwrap_or_else(|| call.arguments.clone());
     scope.pass(RunEvent::ToolStarted { call: call.call.clone(), name: call.name.clone(), arguments });
 }
 
-/// Somebody said more: the model reads that before anything else is done. A call that failed its checks keeps its answer.
+/// Skips the remaining calls because a new message arrived, which the model must read first. A call that failed its
+/// checks keeps its result.
 async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>, board: &mut Board) {
     for (place, prepared) in waiting.drain(..) {
         tell_start(scope, &prepared);
@@ -203,7 +204,7 @@ async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>, b
     }
 }
 
-/// Asks hooks what they make of calls that are about to be made: other arguments are checked as the model's own.
+/// Runs the hooks before calls. Changed arguments are validated like the model's own.
 async fn consult(scope: &mut RunScope, batch: &mut [(usize, Prepared)]) -> Result<(), RunError> {
     if !scope.hooks.has(Point::BeforeToolCall) {
         return Ok(());
@@ -224,7 +225,7 @@ async fn consult(scope: &mut RunScope, batch: &mut [(usize, Prepared)]) -> Resul
     Ok(())
 }
 
-/// Puts on disk that tools with effects are about to start, before they do.
+/// Records on disk that tools with side effects are about to start, before they do.
 async fn intend(scope: &RunScope, batch: &[(usize, Prepared)]) -> Result<(), RunError> {
     let effects = batch.iter().filter_map(|(_, call)| match &call.tool {
         Ok(tool) if tool.class() != ToolClass::Read => Some((call, tool.class())),
@@ -236,12 +237,12 @@ async fn intend(scope: &RunScope, batch: &[(usize, Prepared)]) -> Result<(), Run
     if records.is_empty() {
         return Ok(());
     }
-    // With the tape, so that a failure breaks the run off even if the barrier comes with a later commit.
+    // Bound to the tape, so that a failed commit breaks off the run even if the barrier belongs to a later commit.
     scope.hub.writer.send(records, Then::publish(&scope.tape, 0));
     scope.barrier().await
 }
 
-/// Starts a tool in a task of its own, so that one that panics or hangs takes nothing with it.
+/// Runs a tool in a task of its own, so that a panic or hang affects nothing else.
 fn launch(
     scope: &RunScope,
     call: Prepared,
@@ -275,7 +276,7 @@ fn launch(
             Ok(tool) => tool,
             Err(answer) => return answer,
         };
-        // A tool's task goes away with the run that waits for it.
+        // Dropping the run's future aborts the tool's task.
         let mut work = AbortOnDropHandle::new(task::spawn("tool", async move { tool.call(cx, arguments).await }));
         let result = loop {
             tokio::select! {
@@ -290,7 +291,7 @@ fn launch(
     }
 }
 
-/// Makes a call of which nothing is told or kept; `None` if it cannot even be named.
+/// Executes a call without emitting or storing anything. An error if the call has no valid id.
 pub(super) async fn unseen(scope: &mut RunScope, toolbox: &Toolbox, call: &ToolCall) -> Result<Answered, RunError> {
     let prepared = prepare(toolbox, call).ok_or_else(|| RunError::Limit("a call has no valid id".to_owned()))?;
     let id = prepared.call.clone();
@@ -301,7 +302,7 @@ pub(super) async fn unseen(scope: &mut RunScope, toolbox: &Toolbox, call: &ToolC
     Ok(answered(scope, (&id, &call.name), result))
 }
 
-/// What the model reads: without secrets, and not more than it can take.
+/// Builds the result for the model, with masked secrets and within the size limit.
 fn answered(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult) -> Answered {
     let window = scope.failover.candidate().model.spec().context_window;
     let result = cap(scope.profile.secrets.mask_result(result), room(window));
@@ -323,13 +324,13 @@ fn broke(name: &str, error: tokio::task::JoinError) -> ToolResult {
         .with_details(json!({"status": "error", "tool": name, "error": why}))
 }
 
-/// Results as they come in, and how many of them, counted from the first call, are in the transcript.
+/// Results as they arrive, and the number of leading calls whose results are in the transcript.
 struct Board {
     results: Vec<Option<Arc<Answered>>>,
     recorded: usize,
-    /// The calls that may be run again.
+    /// Calls that may be executed again.
     repeatable: HashSet<usize>,
-    /// The calls that no tool answers.
+    /// Calls that were answered without a tool.
     refused: HashSet<usize>,
 }
 
@@ -338,8 +339,7 @@ impl Board {
         Self { results: vec![None; calls], recorded: 0, repeatable: HashSet::new(), refused: HashSet::new() }
     }
 
-    /// Starts from what is there already, after a restart: results that are in the transcript count as recorded, and
-    /// those that are known besides are not worked for again.
+    /// Restores results after a restart: those in the transcript count as recorded, and other known results are reused.
     fn take_up(&mut self, scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>) {
         let results = scope.history.iter().rev().map_while(|message| match &**message {
             Message::ToolResult(result) => Some(Arc::new(result.clone())),
@@ -369,7 +369,8 @@ impl Board {
         (call, name): &(CallId, String),
         result: ToolResult,
     ) {
-        // The end of the process ends no run: a call that it may have cut off is left open, and the next start runs it.
+        // Shutdown does not end a run: a repeatable call that it may have cut off is left open, and the next start runs
+        // it again.
         if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&place) {
             return;
         }
@@ -380,7 +381,7 @@ impl Board {
         let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*answered).clone()) };
         let mut records = vec![done];
         self.results[place] = Some(answered.clone());
-        // Lines keep the order of the calls: this result's, and those that waited for it.
+        // Entries keep the order of the calls: this result, and later ones that waited for it.
         while let Some(Some(next)) = self.results.get(self.recorded) {
             let message = Message::ToolResult((**next).clone());
             let (id, line) = scope.line(message.clone());

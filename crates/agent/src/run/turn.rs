@@ -1,4 +1,4 @@
-//! One question to the model, and its answer.
+//! One model request and its answer.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,36 +33,36 @@ use crate::{
     secrets::Secrets,
 };
 
-/// An answer.
+/// Result of a turn.
 pub(super) enum Said {
-    /// It wants these calls answered.
+    /// The answer contains these tool calls.
     Calls(Arc<Assistant>),
-    /// It is the last one. It is on the tape; its line is stored together with the run's end.
+    /// The final answer. It is on the tape; its entry is committed together with the run's end.
     Last(Box<Last>),
 }
 
-/// An answer, as far as it came.
+/// Result of reading a model's stream.
 enum Heard {
-    /// Nobody was asked: the request is not for this model. Why, and whether it is too long for it.
+    /// The model was not asked, because the request is unsuitable for it.
     Refused(Error, Unfit),
-    /// All of it.
+    /// The complete answer.
     Whole(Vec<Block>, StopReason, Usage),
-    /// What was said before it failed, and why it did.
+    /// The partial answer before a failure, and the error.
     Broken(Answer, Error),
-    /// The same, and the user has read some of it: nothing of it can be taken back.
+    /// Like `Broken`, but the user has already read part of the answer, so it cannot be retracted.
     CutShort(Vec<Block>, Error),
 }
 
-/// Why a request is not for a model.
+/// Why a request is unsuitable for a model.
 enum Unfit {
-    /// It is too small for this request, however that is made.
+    /// The context window is too small for any form of this request.
     Small,
-    /// It is too long.
+    /// The request is too long.
     Long,
 }
 
-/// Asks a model and records its answer. One that fails is asked again, or another one is, as long as that may help; the
-/// last bad end is recorded too, and then returned.
+/// Asks a model and records its answer. After a failure, it retries or tries the next candidate as long as that may
+/// help; the final failure is recorded, too, and then returned.
 pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
     loop {
         scope.tell_of_failures();
@@ -133,19 +133,19 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(RunError::Stopped),
-                // Whoever could be at work meanwhile shall be.
+                // The slot is lent to other runs during the wait.
                 () = slot.lend(sleep(after)) => {}
             }
         }
     }
 }
 
-/// What was just heard counts for nothing. After what takes the words back, so that they are not told once more.
+/// Emits that an answer was discarded. After the retraction of its text, so that it is not shown again.
 fn discard(scope: &RunScope, why: &str, usage: Usage) {
     scope.tape.note(scope.hub.ambient.now_ms(), RunEvent::Discarded { why: why.to_owned(), usage });
 }
 
-/// Records a whole answer.
+/// Records a complete answer.
 async fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: Usage) -> Said {
     let stop = scope.without_forbidden_calls(&mut content, stop);
     scope.plea = Plea::Nothing;
@@ -168,7 +168,7 @@ async fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, u
     }))
 }
 
-/// Asks whoever is to answer, and listens.
+/// Sends the request to the current candidate and reads the answer.
 async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
@@ -181,7 +181,7 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         Window::Tight | Window::Fine => {}
     }
     let mut request = scope.request(spec);
-    // The prompt and the tools are long, so they are weighed once.
+    // The prompt and the tools are long, so their tokens are estimated once.
     let mut overhead = compact::overhead(&request);
     if let Some(error) = scope.refusal(spec, overhead) {
         return Ok(Heard::Refused(error, Unfit::Small));
@@ -220,17 +220,18 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     Ok(heard)
 }
 
-/// Listens to one answer, and shows what of it is for the user.
+/// Reads one answer and emits the parts for the user.
 async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static, Event>) -> Result<Heard, RunError> {
     let idle = scope.failover.idle(scope.hub.ambient.now_ms());
     let mut answer = Answer::default();
     let mut voice = Voice::new(&spec.provider, scope.said, &scope.profile.secrets);
-    // The model is asked while the last step is still on its way to disk; if it does not get there, the run is over.
+    // The request is sent while the previous step is still being committed; if the commit fails, the run ends.
     let (hub, tape, cancel) = (scope.hub.clone(), scope.tape.clone(), scope.cancel.clone());
     let on_disk = super::on_disk(&hub, &tape);
     tokio::pin!(on_disk);
     let (mut is_on_disk, mut is_heard) = (false, false);
-    // Anything that comes counts, also what carries no words. The timer is looked at when it fires, not set with each word.
+    // Every event resets the idle timeout, also one without content. The timer is checked when it fires, not reset each
+    // time.
     let mut heard = Instant::now();
     let mut patience = Box::pin(sleep(idle));
     loop {
@@ -309,7 +310,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
 }
 
 impl RunScope {
-    /// What a model is asked.
+    /// Builds a model request.
     pub(super) fn request(&mut self, spec: &Spec) -> Request {
         let shown = self.shown(spec);
         let mut request = self.request_of(spec, &shown);
@@ -317,7 +318,7 @@ impl RunScope {
         request
     }
 
-    /// What a model is asked after this conversation.
+    /// Builds a model request with this history.
     pub(super) fn request_of(&mut self, spec: &Spec, shown: &[Arc<Message>]) -> Request {
         let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
         let (system, stable, tools) = {
@@ -330,7 +331,7 @@ impl RunScope {
         Request { system, stable, messages, tools, thinking, session, ..Request::default() }
     }
 
-    /// Tells of those who did not answer, as far as that was not told yet.
+    /// Emits events for failed candidates that were not reported yet.
     fn tell_of_failures(&mut self) {
         let notes = self.failover.notes()[self.told_failures..].to_vec();
         self.told_failures += notes.len();
@@ -339,7 +340,7 @@ impl RunScope {
         }
     }
 
-    /// Tells who is asked, if that is another than before.
+    /// Emits an event if another model is asked than before.
     fn tell_who_answers(&mut self) {
         let spec = self.failover.candidate().model.spec();
         let asked = (spec.provider.clone(), spec.model.clone());
@@ -350,7 +351,7 @@ impl RunScope {
         }
     }
 
-    /// A run that is stopped because its time is up stopped because of its model.
+    /// Attributes a timeout of the run to the current model.
     fn note_timeout(&mut self) {
         let now = self.hub.ambient.now_ms();
         if self.deadline.is_some_and(|deadline| deadline <= now) {
@@ -359,7 +360,7 @@ impl RunScope {
     }
 }
 
-/// Whether an event is a part of an answer.
+/// True if an event is part of an answer.
 fn says_something(event: &Event) -> bool {
     match event {
         Event::Text(_) | Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Done(_) => true,
@@ -380,7 +381,7 @@ fn cut_off(spec: &Spec) -> Error {
     Error::new(ErrorKind::Truncated, format!("{}/{} stopped in the middle of its answer", spec.provider, spec.model))
 }
 
-/// Keeps what was said before the failure, marked as failed, so that people see it and models do not.
+/// Records the partial answer before a failure, marked as failed: visible to people, not sent to models.
 async fn fail(scope: &mut RunScope, answer: Answer, error: Error) -> RunError {
     leave(scope, answer.into_partial(), error).await
 }
@@ -422,7 +423,7 @@ async fn compose(
     (RunEvent::Assistant { entry, said: said.clone() }, line, said)
 }
 
-/// The arguments in which secrets are masked when a message is stored: the run calls its tools with the real ones.
+/// Returns the original arguments of calls in which secrets are masked in the stored message.
 fn concealed(content: &[Block], secrets: &Secrets) -> HashMap<String, Concealed> {
     let calls = content.iter().filter_map(|block| match block {
         Block::ToolCall(call) => Some(call),
@@ -435,7 +436,7 @@ fn concealed(content: &[Block], secrets: &Secrets) -> HashMap<String, Concealed>
     masked.collect()
 }
 
-/// Makes the ids of a message's calls valid and different from one another: a result is matched to its call by them.
+/// Makes the ids of a message's calls valid and unique: results are matched to calls by id.
 pub(super) fn settle_ids(content: &mut [Block]) {
     let mut taken = HashSet::new();
     for (place, block) in content.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What of a model's words is shown while it speaks.
+//! The visible part of a model's stream: text, reasoning and blocks as they are shown while streaming.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,34 +23,34 @@ use crate::{
     writer::Then,
 };
 
-/// One message of the model's on its way to the user.
+/// An assistant message being streamed to the user.
 pub(super) struct Voice {
     spoken: Spoken,
-    /// Words and reasoning without secrets.
+    /// Text and reasoning with masked secrets.
     words: MaskedStream,
     thoughts: MaskedStream,
     provider: String,
-    /// Which assistant message of the run it is.
+    /// Ordinal of the assistant message in the run.
     ordinal: u32,
-    /// Whether anything of it was shown.
+    /// True if any of it was shown.
     is_heard: bool,
-    /// Whether words came last.
+    /// True if text came last.
     is_open: bool,
 }
 
-/// How long a run waits for models before it reports the wait on its channel.
+/// Time that a run waits for models before it reports the wait on its channel.
 const TELL_WAIT: Duration = Duration::from_secs(10);
 
-/// Blocks of the message at hand that wait, because all of it may repeat what a tool has sent.
+/// Blocks of the current message that are held back, because the whole message may repeat what a tool has sent.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBlocks {
     blocks: Vec<Payload>,
-    /// All of the message so far.
+    /// Text of the message so far.
     text: String,
 }
 
 impl Voice {
-    /// Before the first word.
+    /// Starts an empty message.
     pub(super) fn new(provider: &str, ordinal: u32, secrets: &Secrets) -> Self {
         let enforce_final = homard_model::writes_tags(provider);
         let (spoken, provider) = (Spoken::new(Rules { enforce_final }), provider.to_owned());
@@ -58,7 +58,7 @@ impl Voice {
         Self { spoken, words, thoughts, provider, ordinal, is_heard: false, is_open: false }
     }
 
-    /// The model said more.
+    /// Appends a text delta.
     pub(super) fn say(&mut self, scope: &mut RunScope, delta: &str) {
         self.end_thoughts(scope);
         let part = self.spoken.hear(&self.words.push(delta));
@@ -66,7 +66,7 @@ impl Voice {
         self.is_open = true;
     }
 
-    /// The model thought more.
+    /// Appends a reasoning delta.
     pub(super) fn think(&mut self, scope: &mut RunScope, delta: &str) {
         self.pause(scope);
         let shown = self.thoughts.push(delta);
@@ -75,7 +75,7 @@ impl Voice {
         }
     }
 
-    /// Something else than words comes: those so far go out, if they go in blocks.
+    /// Ends a stretch of text because something else follows: pending text is sent, if the reply is sent in blocks.
     pub(super) fn pause(&mut self, scope: &mut RunScope) {
         if std::mem::take(&mut self.is_open) {
             self.end_words(scope);
@@ -83,7 +83,7 @@ impl Voice {
         }
     }
 
-    /// Shows the words that were held back because they may have begun a secret.
+    /// Emits text that was held back because it could be the start of a secret.
     fn end_words(&mut self, scope: &mut RunScope) {
         let rest = self.words.finish();
         if !rest.is_empty() {
@@ -92,7 +92,7 @@ impl Voice {
         }
     }
 
-    /// Shows the reasoning that was held back for the same reason.
+    /// Emits reasoning that was held back for the same reason.
     fn end_thoughts(&mut self, scope: &mut RunScope) {
         let rest = self.thoughts.finish();
         if !rest.is_empty() {
@@ -100,20 +100,20 @@ impl Voice {
         }
     }
 
-    /// Nothing has come for a while: sends what is complete, if the answer goes in blocks.
+    /// Sends complete blocks after a pause in the stream, if the reply is sent in blocks.
     pub(super) fn tick(&self, scope: &mut RunScope) {
         scope.block(|blocks, now| blocks.tick(self.spoken.trailing(), self.spoken.found(), now));
     }
 
-    /// The message is complete: shows the rest, and returns what is kept of it. Thoughts before the answer are kept as
-    /// thoughts, if the provider has not told of any itself.
+    /// Completes the message: emits the rest and returns the content to store. Reasoning written into the text is
+    /// stored as reasoning, unless the provider sent reasoning of its own.
     pub(super) fn finish(mut self, scope: &mut RunScope, content: Vec<Block>) -> Vec<Block> {
         self.end_thoughts(scope);
         self.end_words(scope);
         let part = self.spoken.finish();
         self.show(scope, &part);
         if !self.is_heard {
-            // An answer that should have been marked as one, and was not.
+            // An answer that lacks the required final tag.
             let text = replies::read_text(&join_text(&content), &self.provider).text;
             self.show(scope, &Part { text, thinking: String::new() });
         }
@@ -139,7 +139,7 @@ impl Voice {
 }
 
 impl RunScope {
-    /// Does something with the blocks, if the answer is sent so, and sends what comes of it.
+    /// Applies an operation to the block splitter, if any, and sends the resulting blocks.
     fn block(&mut self, work: impl FnOnce(&mut Blocks, u64) -> Vec<Payload>) {
         let now = self.hub.ambient.now_ms();
         if let Some(sent) = self.blocks.as_mut().map(|blocks| work(blocks, now)) {
@@ -147,7 +147,8 @@ impl RunScope {
         }
     }
 
-    /// Sends blocks of the message at hand. As long as all of it may repeat what a tool has sent, they are held back.
+    /// Sends blocks of the current message. They are held back as long as the whole message may repeat what a tool has
+    /// sent.
     fn send(&mut self, sent: Vec<Payload>) {
         if sent.is_empty() {
             return;
@@ -163,8 +164,8 @@ impl RunScope {
         }
     }
 
-    /// The message at hand is complete: what was held back is withheld if all of the message repeats what a tool has
-    /// sent, and goes out if it does not.
+    /// Completes the current message: held blocks are dropped if the whole message repeats what a tool has sent, and
+    /// sent otherwise.
     fn end_held_blocks(&mut self) {
         if !self.held_blocks.blocks.is_empty() {
             let said = Replies::of(&self.tape.facts(), &self.origin.route);
@@ -175,7 +176,7 @@ impl RunScope {
         self.held_blocks = HeldBlocks::default();
     }
 
-    /// Discards the blocks of the message at hand, which the model writes anew. None of them was sent.
+    /// Discards the blocks of the current message, which the model writes again. None of them was sent.
     pub(super) fn rewind_blocks(&mut self) {
         self.blocks.iter_mut().for_each(Blocks::rewind);
         self.held_blocks = HeldBlocks::default();
@@ -187,7 +188,7 @@ impl RunScope {
         }
     }
 
-    /// The run is over: sends the media that waited for its end.
+    /// Sends the media that waited for the end of the run.
     pub(super) fn send_rest(&mut self, rest: Vec<Payload>) {
         if rest.is_empty() {
             return;
@@ -198,8 +199,8 @@ impl RunScope {
         }
     }
 
-    /// Sends a block: to those who follow the run, and on its channel. One that does not get through there comes with the
-    /// rest of the answer.
+    /// Sends a block to the run's subscribers and to its channel. A block that fails on the channel is sent again with
+    /// the rest of the answer.
     fn send_block(&mut self, block: Payload) {
         let Some(line) = self.post.clone() else { return self.pass(RunEvent::Block(Arc::new(block))) };
         let outgoing = line.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
@@ -210,7 +211,7 @@ impl RunScope {
         }
     }
 
-    /// Tells the person on the run's channel, once in a run, that no model can answer at the moment and that the run waits.
+    /// Reports on the run's channel, once per run, that no model is available and that the run waits.
     pub(super) fn tell_wait(&mut self, why: &str, after: Duration) {
         self.waited += after;
         let is_due = replies::is_answer_due(self.class, &self.origin.principal, self.tape.key());
@@ -223,7 +224,7 @@ impl RunScope {
         self.send_block(Payload { kind: Kind::Notice, ..Payload::answer(text) });
     }
 
-    /// Says on the run's channel what a tool is about to do, where that is wanted.
+    /// Announces a tool call on the run's channel, if enabled.
     pub(super) fn tell_tool(&mut self, name: &str, arguments: &Value) {
         if self.post.as_ref().is_some_and(|line| line.tells_tools()) {
             let text = label::summary(name, &label::matters(name, arguments, None), Style::Plain);
@@ -233,7 +234,7 @@ impl RunScope {
     }
 }
 
-/// Waits until blocks are to be sent although nothing comes, if they ever are.
+/// Sleeps until blocks are due without further input, or forever.
 pub(super) async fn until_due(due: Option<u64>, now: u64) {
     match due {
         Some(due) => sleep(Duration::from_millis(due.saturating_sub(now))).await,

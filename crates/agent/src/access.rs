@@ -1,4 +1,4 @@
-//! Which of its tools an agent has in a run: by who asked, through which model, and whether another agent asked.
+//! Tool access of a run: by sender, by model, and by the parents of a sub-agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,32 @@ use crate::{
     tool::{Origin, Toolbox},
 };
 
-/// The rules of an agent's tools.
+/// Tool policies of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolRules {
     /// For all agents.
     pub global: Policy,
-    /// For all agents, by the model's provider or name.
+    /// For all agents, by provider or model.
     pub by_provider: BTreeMap<String, Policy>,
     /// For this agent.
     pub agent: Policy,
-    /// For this agent, by the model's provider or name.
+    /// For this agent, by provider or model.
     pub agent_by_provider: BTreeMap<String, Policy>,
-    /// What senders other than the owner may use of this agent besides their default tools.
+    /// Tools of this agent that non-owners may use besides their default tools.
     pub non_owner_allow: Vec<String>,
     /// For sandboxed sessions.
     pub sandbox: Policy,
-    /// For agents that work for others.
+    /// For sub-agents.
     pub subagent: Policy,
-    /// How deep agents may start one another: `agents.defaults.subagents.maxSpawnDepth`. At least 1, which is not at all.
+    /// Maximum depth of sub-agents: `agents.defaults.subagents.maxSpawnDepth`. At least 1, which means that sub-agents
+    /// start no others.
     pub max_depth: u32,
 }
 
-/// The member of a session's record that has the sessions above the one that started it, the nearest first.
+/// Field of a session's record with the ancestors of its parent session, nearest first.
 pub(crate) const STARTERS: &str = "spawnedVia";
 
-/// The sessions above a session, the nearest first: who started it, who started that one, and so on.
+/// Returns the ancestors of a session, nearest first: its parent, the parent's parent, and so on.
 pub fn lineage(key: &SessionKey, record: &Record) -> Vec<SessionKey> {
     let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
     let further = record.extra.get(STARTERS).and_then(|starters| starters.as_array()).into_iter().flatten();
@@ -43,8 +44,8 @@ pub fn lineage(key: &SessionKey, record: &Record) -> Vec<SessionKey> {
     named.filter_map(|starter| SessionKey::parse(starter, &agent).ok()).collect()
 }
 
-/// What those above a session leave to it: nothing that one of them is without, and at the deepest nothing that others
-/// are started with. `None` if nobody started it.
+/// Returns the tools that its ancestors leave to a session: only tools that all of them have, and at the maximum depth
+/// no tools that start sub-agents. `None` for a session without a parent.
 pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &Origin) -> Option<BTreeSet<String>> {
     let above = lineage(key, record);
     let depth = u32::try_from(above.len()).unwrap_or(u32::MAX);
@@ -54,13 +55,13 @@ pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &
     };
     let starters = above.iter().zip((0..depth).rev()).map(|(starter, depth)| tools(starter, depth));
     let left = starters.reduce(|left, tools| &left & &tools)?;
-    // Its own rules are for the model that answers; here it matters only how deep it is.
+    // The session's own rules apply when the model is known; here only its depth matters.
     let for_others = &tools(key, 1) - &tools(key, depth);
     Some(&left - &for_others)
 }
 
 impl ToolRules {
-    /// What is left of a toolbox, so many starts away from a conversation, and in a sandboxed session or not.
+    /// Returns the allowed part of a toolbox. `place` is the sub-agent depth and whether the session is sandboxed.
     pub(crate) fn apply(&self, all: &Toolbox, origin: &Origin, place: (u32, bool), spec: &Spec) -> Toolbox {
         let specs = all.specs();
         let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
@@ -68,7 +69,7 @@ impl ToolRules {
         all.only(|name| allowed.contains(name))
     }
 
-    /// Which of these tools a run may use, so many starts away from a conversation, and in a sandboxed session or not.
+    /// Returns which of these tools a run may use, for a sub-agent depth and a sandboxed or ordinary session.
     pub(crate) fn allowed(
         &self,
         names: &[&str],
@@ -88,7 +89,7 @@ impl ToolRules {
             ..Scopes::default()
         };
         if depth > 0 {
-            // It has no more than whoever started it, whose rules are these without it.
+            // A sub-agent has at most the tools of its parent, whose rules are these without the sub-agent rules.
             let spawner = resolve(&scopes, names).allowed;
             scopes.subagent =
                 Some(Subagent { depth, max_depth: self.max_depth, policy: self.subagent.clone(), spawner });

@@ -1,4 +1,4 @@
-//! What a run is doing at the moment, for senders whose messages wait behind it.
+//! What a run is doing at the moment, for senders whose messages are queued behind it.
 
 use std::{fmt, time::Duration};
 
@@ -6,31 +6,31 @@ use homard_proto::CallId;
 
 use crate::event::{Event, RunEvent};
 
-/// What a session is busy with while a message waits.
+/// Why a session is busy while a message is queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
-    /// What the active run is doing.
+    /// Activity of the active run.
     pub activity: Activity,
-    /// For how long it has been doing that.
+    /// Duration of that activity so far.
     pub lasts: Duration,
-    /// How long the message has waited.
+    /// How long the message has been queued.
     pub waited: Duration,
 }
 
-/// What a run is doing.
+/// Activity of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
-    /// It prepares a request or stores what was said.
+    /// Preparing a request or committing an answer.
     Preparing,
-    /// It waits for this model, as `provider/model`, or reads its answer.
+    /// Waiting for this model (`provider/model`) or reading its answer.
     Model(String),
-    /// It waits before it asks this model again.
+    /// Waiting before it retries this model.
     Retrying(String),
-    /// It runs these tools.
+    /// Running these tools.
     Tools(Vec<String>),
-    /// It compacts the conversation.
+    /// Compacting the context.
     Compacting,
-    /// It answers a message from elsewhere. More is not for the waiting sender.
+    /// Answering a message of another route. The queued message's sender must not learn more.
     Elsewhere,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Activity {
     }
 }
 
-/// What a run with these events is doing, and since when in milliseconds since the epoch.
+/// Returns the activity of a run with these events, and its start in milliseconds since the epoch.
 pub(crate) fn of(facts: &[Event]) -> (Activity, u64) {
     let mut tools: Vec<(&CallId, &str)> = Vec::new();
     let (mut activity, mut since) = (Activity::Preparing, facts.first().map_or(0, |fact| fact.at));

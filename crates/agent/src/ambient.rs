@@ -1,4 +1,4 @@
-//! The only source of wall time and new ids, so that a test can hold both still.
+//! The only source of wall-clock time and new ids, so that a test can control both.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use homard_proto::{EntryId, RunId, SessionId};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Where time and ids come from.
+/// Source of time and ids.
 #[derive(Debug, Clone)]
 pub struct Ambient(Arc<Source>);
 
@@ -23,17 +23,18 @@ enum Source {
 }
 
 impl Ambient {
-    /// The machine's clock and random ids.
+    /// Uses the system clock and random ids.
     pub fn system() -> Self {
         Self(Arc::new(Source::System))
     }
 
-    /// A clock that starts at `epoch_ms` and moves with tokio's, which a test may pause; ids count up from 1.
+    /// Uses a clock that starts at `epoch_ms` and advances with tokio's clock, which a test may pause; ids count up
+    /// from 1.
     pub fn fixed(epoch_ms: u64) -> Self {
         Self(Arc::new(Source::Virtual { epoch_ms, origin: Instant::now(), ids: AtomicU64::new(0) }))
     }
 
-    /// Milliseconds since the epoch. For display and records; durations are measured with tokio's clock.
+    /// Returns milliseconds since the epoch. For display and records; durations are measured with tokio's clock.
     pub fn now_ms(&self) -> u64 {
         match &*self.0 {
             Source::System => {
@@ -45,27 +46,27 @@ impl Ambient {
         }
     }
 
-    /// A name for a run whose sender gave none.
+    /// Returns an id for a run whose sender gave none.
     pub fn run_id(&self) -> RunId {
         self.parsed(|text| RunId::parse(text).ok(), |n| format!("run-{n}"))
     }
 
-    /// A name for a new transcript.
+    /// Returns an id for a new transcript.
     pub fn session_id(&self) -> SessionId {
         self.parsed(|text| SessionId::parse(text).ok(), |n| format!("session-{n}"))
     }
 
-    /// A name for a line of a transcript: eight hex digits, as OpenClaw writes them.
+    /// Returns an id for a transcript entry: eight hex digits, as OpenClaw writes them.
     pub fn entry_id(&self) -> EntryId {
         self.parsed(|text| EntryId::parse(&text[text.len() - 8..]).ok(), |n| format!("{n:08x}"))
     }
 
-    /// A text that nobody can guess.
+    /// Returns an unguessable text.
     pub fn nonce(&self) -> String {
         self.parsed(|text| Some(text.to_owned()), |n| format!("nonce-{n}"))
     }
 
-    /// Any number.
+    /// Returns a random number.
     pub fn random(&self) -> u64 {
         match &*self.0 {
             #[allow(clippy::disallowed_methods, reason = "this is the door")]
@@ -88,13 +89,13 @@ impl Ambient {
     }
 }
 
-/// A time as transcripts write it: ISO 8601, UTC, milliseconds.
+/// Formats a time as in transcripts: ISO 8601, UTC, milliseconds.
 pub fn iso(ms: u64) -> String {
     let time = jiff::Timestamp::from_millisecond(i64::try_from(ms).unwrap_or(i64::MAX)).unwrap_or(jiff::Timestamp::MAX);
     format!("{time:.3}")
 }
 
-/// A time that a transcript has, in milliseconds since the epoch.
+/// Parses a time of a transcript into milliseconds since the epoch.
 pub(crate) fn from_iso(text: &str) -> Option<u64> {
     u64::try_from(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()).ok()
 }

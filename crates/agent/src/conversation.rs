@@ -1,7 +1,7 @@
-//! What a model is told of a session, message by message, with the lines of the transcript that say it.
+//! The history of a session as sent to a model, with the transcript entry of each message.
 //!
-//! A compaction must know which line it keeps first, and what the last one wrote. Both are at hand here, so that it costs
-//! what the conversation holds and not what the transcript does.
+//! A compaction must know the first entry it keeps and the previous summary. Both are kept here, so that its cost
+//! depends on the size of the history and not of the transcript.
 
 use std::{
     ops::Deref,
@@ -15,16 +15,16 @@ use serde_json::Value;
 
 use crate::context::budget::Said;
 
-/// What a model is told of a session. It reads as its messages, the summary of the last compaction first.
+/// History of a session for a model. Dereferences to its messages, with the summary of the last compaction first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Conversation {
-    /// As the transcript says it.
+    /// As in the transcript.
     view: View,
-    /// As a model reads it.
+    /// As sent to a model.
     told: Vec<Arc<Message>>,
-    /// What each of these weighs, once it was weighed: every question asks how long the conversation is.
+    /// Cached token estimate of each message: every request needs the size of the history.
     weights: Vec<OnceLock<u64>>,
-    /// The message that a run shows otherwise than it is, and where it stands.
+    /// Original of the message that a run shows in changed form, and its index.
     bare: Option<(usize, Arc<Message>)>,
 }
 
@@ -37,7 +37,7 @@ impl Deref for Conversation {
 }
 
 impl Conversation {
-    /// What a transcript tells.
+    /// Reads the history from a transcript.
     pub(crate) fn read(entries: &[Entry]) -> Self {
         Self::of(branch::view(entries))
     }
@@ -45,7 +45,7 @@ impl Conversation {
     fn of(view: View) -> Self {
         let most = view.summary.as_ref().and_then(|summary| escalate::kept_chars(&summary.details));
         let shown = |(place, (_, message)): (usize, &(EntryId, Arc<Message>))| {
-            // Results that a compaction kept are shown as short as it said.
+            // Tool results kept by a compaction are shortened as it specified.
             let short = most.filter(|_| place < view.kept).and_then(|most| escalate::shorten(message, most));
             short.map_or_else(|| message.clone(), Arc::new)
         };
@@ -55,7 +55,7 @@ impl Conversation {
         Self { view, told, weights, bare: None }
     }
 
-    /// Shows a message otherwise than it is, until the run is over or the conversation is made short.
+    /// Shows a message in changed form, until the run ends or the history is compacted.
     pub(crate) fn dress(&mut self, place: usize, message: Arc<Message>) {
         if let Some(told) = self.told.get_mut(place) {
             let bare = std::mem::replace(told, message);
@@ -64,7 +64,7 @@ impl Conversation {
         }
     }
 
-    /// As it is.
+    /// Restores the original of a changed message.
     pub(crate) fn undressed(mut self) -> Self {
         if let Some((place, bare)) = self.bare.take() {
             self.told[place] = bare;
@@ -73,24 +73,24 @@ impl Conversation {
         self
     }
 
-    /// Adds what a new line says.
+    /// Appends the message of a new entry.
     pub(crate) fn push(&mut self, line: EntryId, message: Arc<Message>) {
         self.told.push(message.clone());
         self.weights.push(OnceLock::new());
         self.view.lines.push((line, message));
     }
 
-    /// What stands for everything before, if there was a compaction.
+    /// Returns the summary of the last compaction, if any.
     pub(crate) fn summary(&self) -> Option<&Summary> {
         self.view.summary.as_ref()
     }
 
-    /// How many lines the last compaction kept; `None` if there was none.
+    /// Returns the number of entries that the last compaction kept; `None` without a compaction.
     pub(crate) fn kept(&self) -> Option<usize> {
         self.view.summary.as_ref().map(|_| self.view.kept)
     }
 
-    /// The lines behind the summary, as a model reads them.
+    /// Returns the entries after the summary, as sent to a model.
     pub(crate) fn lines(&self) -> Vec<Line> {
         let bare = |place: usize| self.bare.as_ref().filter(|(bare, _)| *bare == place).map(|(_, message)| message);
         let told = self.told.iter().enumerate().map(|(place, told)| bare(place).unwrap_or(told).clone());
@@ -98,7 +98,7 @@ impl Conversation {
         self.view.lines.iter().zip(told).map(|((id, _), message)| Line::new(id.clone(), message)).collect()
     }
 
-    /// What is known of its size.
+    /// Returns what is known about the size of the history.
     pub(crate) fn said(&self) -> Said<'_> {
         let known = |summary: &Summary| summary.details.get(TOKENS_AFTER).and_then(Value::as_u64);
         Said {
@@ -109,14 +109,14 @@ impl Conversation {
         }
     }
 
-    /// What is told after a compaction that wrote this summary and kept the lines from `kept` on.
+    /// Returns the history after a compaction with this summary that keeps the entries from index `kept` on.
     pub(crate) fn compacted(&self, summary: Summary, kept: usize) -> Self {
         let lines = self.view.lines[kept.min(self.view.lines.len())..].to_vec();
         Self::of(View { summary: Some(summary), kept: lines.len(), lines })
     }
 }
 
-/// What a compaction says in its details of how many tokens the conversation takes after it.
+/// Field of a compaction's details with the number of context tokens after it.
 pub(crate) const TOKENS_AFTER: &str = "tokensAfter";
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
         Entry { kind, id: id(number), parent_id, timestamp: "t".to_owned() }
     }
 
-    /// Turns of a request, a call and its long result.
+    /// Builds turns of a request, a tool call and its long result.
     fn transcript(turns: usize) -> Vec<Entry> {
         let turn = |at: usize| {
             [
@@ -151,7 +151,7 @@ mod tests {
         messages.enumerate().map(|(at, kind)| entry(at, kind)).collect()
     }
 
-    /// What it comes to in memory is what a restart reads.
+    /// The state in memory equals what a restart reads.
     #[test]
     fn it_is_after_a_compaction_what_the_transcript_says() {
         let mut entries = transcript(4);
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(conversation.len(), 2);
     }
 
-    /// What it weighs, which must be what it weighs to somebody who weighs all of it anew.
+    /// Returns the token estimate, which must be the same without the cache.
     fn weight(conversation: &Conversation) -> u64 {
         let weigh = |said| budget::weigh(&Spec::default(), 0, said).tokens();
         let weight = weigh(conversation.said());

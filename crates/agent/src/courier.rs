@@ -1,4 +1,4 @@
-//! The seam between the loop and whoever carries messages to chat platforms.
+//! Interface between the agent loop and the senders of chat platforms.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -9,130 +9,131 @@ use serde_json::Value;
 
 use crate::delivery::Joining;
 
-/// Carries a message to a chat platform.
+/// Sends messages to a chat platform.
 ///
-/// It returns when the platform has it, or has refused it. The same [`Outgoing::id`] is carried once: whoever carries
-/// may be asked again after a crash.
+/// Returns when the platform has accepted or rejected the message. An [`Outgoing::id`] must be sent only once: after a
+/// crash the sender may be called with it again.
 #[async_trait]
 pub trait Courier: Send + Sync {
-    /// Carries it.
+    /// Sends a message.
     async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError>;
 
-    /// What a platform is like, by its name in lower case; `None` for one that is not set up.
+    /// Returns the properties of a platform by its lower-case name; `None` if it is not configured.
     fn manner(&self, channel: &str) -> Option<Manner>;
 
-    /// The chat that a route leads to. An error says why nothing can be sent there.
+    /// Resolves the chat of a route. An error says why nothing can be sent there.
     fn recipient(&self, route: &Route) -> Result<Recipient, CourierError>;
 }
 
 /// A chat that can be written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {
-    /// The platform, in lower case.
+    /// Platform, in lower case.
     pub channel: String,
-    /// The account that writes there.
+    /// Account that sends.
     pub account: String,
-    /// The chat as the platform names it, whatever spelling the route has.
+    /// Canonical id of the chat on the platform, regardless of the route's spelling.
     pub id: String,
-    /// Whether the owner named it: the owner's own chat, one in the config, or one that was approved by pairing.
+    /// True if the owner named it: the owner's own chat, one in the config, or one approved by pairing.
     pub is_known: bool,
 }
 
-/// What a chat platform is like, as far as those who write there need to know.
+/// Properties of a chat platform that matter to senders.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Manner {
-    /// How many characters a message has at most.
+    /// Maximum characters per message.
     pub text_limit: Option<usize>,
-    /// Whether it drops a second message with the same [`Outgoing::id`], also after a restart.
+    /// True if it drops a second message with the same [`Outgoing::id`], also after a restart.
     pub is_idempotent: bool,
-    /// Whether answers go out in blocks there; `None` to leave it to the agent's owner.
+    /// Whether replies are sent in blocks; `None` to use the agent's setting.
     pub takes_blocks: Option<bool>,
-    /// How small blocks become one message there.
+    /// How small blocks are merged into messages.
     pub nature: Joining,
-    /// Which replies hang on the message that they answer.
+    /// Which messages are sent as replies to the message they answer.
     pub replies: Mode,
-    /// Whether the model may name a message to answer although replies hang on none.
+    /// True if the model may name a message to reply to although replies are off.
     pub allows_tags: bool,
-    /// Whether a thread is known by its first message, and writing there is to answer it, as on Slack.
+    /// True if a thread is identified by its first message, and posting to it means replying to that message, as on
+    /// Slack.
     pub threads_by_reply: bool,
-    /// Who is written to when nobody is named.
+    /// Default recipient.
     pub usual_to: Option<String>,
 }
 
-/// Something for a chat platform.
+/// An action on a chat platform.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outgoing {
-    /// Names it; the same name is never carried twice.
+    /// Idempotency key; an id is never sent twice.
     pub id: String,
-    /// What is to be done.
+    /// Kind of action.
     pub action: Action,
-    /// The platform, in lower case; none for the only one that is set up.
+    /// Platform, in lower case; `None` for the only configured one.
     pub channel: Option<String>,
-    /// The person or group there.
+    /// Recipient: a person or group.
     pub to: String,
-    /// The account that talks to them; none for the usual one.
+    /// Sending account; `None` for the default one.
     pub account: Option<String>,
-    /// The thread.
+    /// Thread.
     pub thread: Option<String>,
-    /// The run that says it, if it is its answer.
+    /// Run whose reply this is, if any.
     pub run: Option<RunId>,
-    /// The message that is meant: which is answered, reacted to, changed, taken back, or read from.
+    /// Target message of a reply, reaction, edit, deletion or read.
     pub reply_to: Option<String>,
-    /// What is said.
+    /// Text.
     pub text: String,
-    /// What goes with it.
+    /// Attachments.
     pub media: Vec<Media>,
-    /// The reaction.
+    /// Reaction.
     pub emoji: Option<String>,
-    /// The question for all.
+    /// Poll.
     pub poll: Option<Poll>,
-    /// How many messages are to be read at most.
+    /// Maximum number of messages to read.
     pub limit: Option<usize>,
-    /// Whether nobody's device makes a sound.
+    /// True to send without a notification sound.
     pub is_silent: bool,
-    /// Whether its sound is sent as a voice message.
+    /// True to send audio as a voice message.
     pub is_voice: bool,
-    /// Whether the platform must not load addresses in the text to show a preview.
+    /// True if the platform must not load links in the text for a preview.
     pub hides_previews: bool,
 }
 
-/// A question with answers to choose from.
+/// A poll.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Poll {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What may be answered.
+    /// Options.
     pub options: Vec<String>,
-    /// Whether several answers may be chosen.
+    /// True if several options may be chosen.
     pub is_multiple: bool,
 }
 
-/// What is to be done on a chat platform.
+/// Kinds of actions on a chat platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Action {
-    /// Say something.
+    /// Sends a message.
     #[default]
     Send,
-    /// Answer a message.
+    /// Replies to a message.
     Reply,
-    /// Say something in a thread.
+    /// Sends a message to a thread.
     ThreadReply,
-    /// Put a reaction on a message.
+    /// Adds a reaction to a message.
     React,
-    /// Take one's reaction off a message.
+    /// Removes the account's own reaction from a message.
     Unreact,
-    /// Say something else in place of what was said.
+    /// Edits a sent message.
     Edit,
-    /// Take back what was said.
+    /// Deletes a sent message.
     Delete,
-    /// Ask something, with answers to choose from.
+    /// Sends a poll.
     Poll,
-    /// Read the newest messages.
+    /// Reads the newest messages.
     Read,
 }
 
 impl Action {
-    /// Its word in requests.
+    /// Returns the name used in requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -146,7 +147,7 @@ impl Action {
         }
     }
 
-    /// Whether it says something to somebody.
+    /// True if the action sends a new message.
     pub fn speaks(self) -> bool {
         match self {
             Self::Send | Self::Reply | Self::ThreadReply | Self::Poll => true,
@@ -155,25 +156,25 @@ impl Action {
     }
 }
 
-/// Something that goes with a message.
+/// An attachment.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Media {
-    /// At an address.
+    /// A URL.
     Url(String),
-    /// In a folder. Whoever carries it reads nothing outside of that folder, whatever links there say.
+    /// A file in a directory. The sender must not read outside of that directory, also not through symbolic links.
     File {
-        /// The folder.
+        /// The directory.
         root: PathBuf,
-        /// The path beneath it, as the model wrote it.
+        /// Path below it, as the model wrote it.
         path: String,
     },
-    /// Here.
+    /// Inline data.
     Bytes {
-        /// What it is called.
+        /// File name.
         name: String,
-        /// What it is, if that is known: such as `image/png`.
+        /// MIME type, if known, such as `image/png`.
         mime: Option<String>,
-        /// The file.
+        /// Content.
         bytes: Vec<u8>,
     },
 }
@@ -190,46 +191,46 @@ impl fmt::Debug for Media {
     }
 }
 
-/// What a platform said when it took something.
+/// Confirmation of a platform.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Receipt {
-    /// What the platform calls the message.
+    /// Id of the message on the platform.
     pub message: Option<String>,
-    /// The platform, in lower case.
+    /// Platform, in lower case.
     pub channel: String,
-    /// What else it said, as what was read.
+    /// Further data, such as messages that were read.
     pub details: Value,
 }
 
-/// Why something was not carried.
+/// Why an action failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CourierError {
-    /// There is no such platform here, or none at all.
+    /// The channel is not configured, or none is.
     #[error("the channel {0} is not set up")]
     NoChannel(String),
-    /// Several platforms could be meant.
+    /// Several channels are configured and none was named.
     #[error("several channels are set up; name one with channel: {0}")]
     Ambiguous(String),
-    /// The platform cannot do this.
+    /// The platform does not support the action.
     #[error("{channel} cannot do {action}")]
     Unsupported {
         /// The platform.
         channel: String,
-        /// What it was asked for.
+        /// The action.
         action: &'static str,
     },
-    /// The platform does not want it; asking again does not help.
+    /// The platform rejected it; a retry does not help.
     #[error("{0}")]
     Refused(String),
-    /// The platform is not to be had at the moment; nothing was said there.
+    /// The platform is temporarily unavailable; nothing was sent.
     #[error("{why}; try again later")]
     Unavailable {
-        /// What is wrong with it.
+        /// Reason.
         why: String,
-        /// How long it wants to be left alone, if it said so.
+        /// Retry delay that the platform asked for, if any.
         retry_after: Option<Duration>,
     },
-    /// Nobody knows whether it was said there.
+    /// It is unknown whether the message was sent.
     #[error("{0}; it may have been said all the same: look before you say it again")]
     Unknown(String),
 }

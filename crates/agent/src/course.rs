@@ -1,4 +1,4 @@
-//! Where a run's time went: its events, made into steps that leave no moment without a name.
+//! Builds a run's timeline: maps its events to contiguous, labelled spans (`homard trace`).
 
 #[cfg(test)]
 mod tests;
@@ -19,26 +19,26 @@ use sha2::{Digest, Sha256};
 
 use crate::event::{Event, RunEvent};
 
-/// How long a reason may be, in characters: it is for a line of a table.
+/// Maximum characters of a reason, which is shown in a table row.
 const WHY: usize = 300;
 
-/// How many characters of a withheld text are shown.
+/// Maximum characters of a withheld text that are shown.
 const EXCERPT: usize = 80;
 
-/// When a run was accepted, and up to when it is told. Milliseconds since the epoch.
+/// Time range of a timeline, in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span<'a> {
     pub(crate) accepted_at: u64,
-    /// When it began, each time, before this process had it; empty unless a restart found it at work.
+    /// Times of earlier starts in other processes; empty unless the run was active at a restart.
     pub(crate) begun: &'a [u64],
-    /// When it was held before this process took it up, if it was.
+    /// The hold that ended before this process resumed the run, if any.
     pub(crate) held: Option<Hold>,
-    /// When all that it did was on disk, so that only hooks on its last messages were left; `None` if there were none.
+    /// When all records were on disk and only hooks on the final messages remained; `None` if there were none.
     pub(crate) stored_at: Option<u64>,
     pub(crate) until: u64,
 }
 
-/// What these events come to.
+/// Builds the timeline of these events.
 pub(crate) fn of(facts: &[Event], span: Span<'_>) -> Steps {
     let mut course = Course { mark: span.accepted_at, until: span.until, held: span.held, ..Course::default() };
     if let [first, again @ ..] = span.begun {
@@ -53,49 +53,50 @@ pub(crate) fn of(facts: &[Event], span: Span<'_>) -> Steps {
     course.end(span.stored_at.unwrap_or(span.until))
 }
 
-/// When a run was taken up on whose tape these are.
+/// Returns when a run with these events was resumed.
 fn took_up(facts: &[Event]) -> Option<u64> {
     let started = facts.iter().find(|fact| matches!(fact.kind, RunEvent::Started { .. }));
-    // A disk that failed may have kept its beginning; only compactions are told with a time from before.
+    // If `Started` was lost to a storage failure, the first event counts; only compactions are replayed with an earlier
+    // time.
     let is_new = |fact: &&Event| !matches!(fact.kind, RunEvent::Compacting | RunEvent::Compacted { .. });
     started.or_else(|| facts.iter().find(is_new)).map(|fact| fact.at)
 }
 
-/// What a run is doing.
+/// Current phase of a run.
 #[derive(Debug, Default)]
 enum Phase {
-    /// It waits for its turn.
+    /// Queued.
     #[default]
     Waiting,
-    /// It is between two things.
+    /// Between two phases.
     Between,
-    /// A model is being asked.
+    /// Waiting for a model's answer.
     Model(Box<Asked>, u64),
-    /// It waits before it asks again.
+    /// Waiting before a retry.
     Retry(String),
-    /// Tools are at work.
+    /// Running tools.
     Tools,
-    /// The conversation is being made short.
+    /// Compacting.
     Compacting,
-    /// A model has answered, and what it said is on its way to disk.
+    /// A model has answered, and the answer is being committed.
     Said,
 }
 
 #[derive(Default)]
 struct Course {
     steps: Vec<Step>,
-    /// Up to when all is told.
+    /// End of the time covered so far.
     mark: u64,
     until: u64,
     phase: Phase,
     slot_ms: u64,
-    /// When this process took up a run that another had begun, as long as what that did is being told.
+    /// When this process resumed a run of another one; cleared once the replayed events are processed.
     took_up: Option<u64>,
-    /// When it was held, as long as that is not told.
+    /// The hold, until it is covered.
     held: Option<Hold>,
-    /// When others had taken it up before this one, as far as that is not told yet.
+    /// Earlier resumes in other processes that are not covered yet.
     again: VecDeque<u64>,
-    /// Since when a call is at work, the tool, and a digest of the arguments.
+    /// Start time, tool name and digest of the arguments of each running call.
     tools: BTreeMap<CallId, (u64, String, String)>,
 }
 
@@ -124,7 +125,7 @@ impl Course {
                     took(asked, &said.usage);
                     asked.error = said.error_message.as_deref().map(short);
                 } else if is_of_before {
-                    // It was asked before the restart, and nobody noted how.
+                    // The request was made before the restart, and its details were not recorded.
                     let mut asked = Asked { provider: said.provider.clone(), ..Asked::default() };
                     (asked.model, asked.prompt) = (said.model.clone(), Prompt::default());
                     took(&mut asked, &said.usage);
@@ -159,14 +160,14 @@ impl Course {
                 let cut = cut.map(|(all, kept)| (all as u64, kept as u64));
                 self.aside(from, at, What::Tool { name, call, digest, is_error: result.is_error, cut });
                 if self.tools.is_empty() {
-                    // One that was refused, or that answered before a restart, was not seen to begin.
+                    // The start of a refused call, or of one answered before a restart, was not recorded.
                     if !matches!(self.phase, Phase::Tools) && at > self.mark {
                         self.phase = Phase::Tools;
                     }
                     self.pass((at, is_of_before), Phase::Between);
                 }
             }
-            // Of one before a restart, only the end is known.
+            // Only the end of a compaction before a restart is known.
             RunEvent::Compacting if self.is_of_before(at) => {}
             RunEvent::Compacting => self.turn(at, Phase::Compacting),
             RunEvent::Compacted { before, after, way, input, .. } => {
@@ -215,20 +216,20 @@ impl Course {
         }
     }
 
-    /// Whether a model was asked by now.
+    /// True if a model request was made.
     fn has_asked(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.what, What::Model(_)))
     }
 
-    /// When something was said: what is told again after a restart happened when its line says.
+    /// Returns the time of a message: a replayed one has the time of its entry.
     fn when(&mut self, at: u64, written: u64) -> u64 {
         let is_of_before = self.is_of_before(written);
-        // Between the line before this one and this one, somebody else may have taken the run up.
+        // Another process may have resumed the run between the previous entry and this one.
         while is_of_before && let Some(again) = self.again.pop_front_if(|again| *again <= written) {
             self.phase = Phase::Between;
             self.cover(again, What::Down);
         }
-        // Lines of that moment or later only complete the transcript.
+        // Entries from the time of the hold on only complete the transcript.
         if let Some(hold) = self.held.filter(|hold| is_of_before && hold.held_at <= written) {
             self.phase = Phase::Between;
             self.cover(hold.held_at, What::Down);
@@ -236,12 +237,12 @@ impl Course {
         if is_of_before { written } else { at }
     }
 
-    /// Whether something was written before this process took the run up.
+    /// True if something was written before this process resumed the run.
     fn is_of_before(&self, written: u64) -> bool {
         self.took_up.is_some_and(|took_up| written < took_up)
     }
 
-    /// This process took the run up.
+    /// Covers the downtime before this process resumed the run.
     fn come_back(&mut self) {
         if let Some(took_up) = self.took_up.take() {
             self.phase = Phase::Between;
@@ -253,14 +254,14 @@ impl Course {
         }
     }
 
-    /// Something new begins: what was done until now gets its name.
+    /// Starts a new phase and covers the time of the previous one.
     fn turn(&mut self, at: u64, next: Phase) {
-        // What was written before the process took the run up is all told.
+        // All replayed entries are processed.
         self.come_back();
         self.name(at, next);
     }
 
-    /// Something else begins, or began before this process took the run up.
+    /// Starts a new phase, in this process or before it resumed the run.
     fn pass(&mut self, (at, is_of_before): (u64, bool), next: Phase) {
         match is_of_before {
             true => self.name(at, next),
@@ -268,7 +269,7 @@ impl Course {
         }
     }
 
-    /// What was done until now gets its name.
+    /// Covers the time of the current phase with its label.
     fn name(&mut self, at: u64, next: Phase) {
         let what = match std::mem::replace(&mut self.phase, next) {
             Phase::Waiting => What::Queued { slot_ms: self.slot_ms },
@@ -291,14 +292,14 @@ impl Course {
         self.cover(at, what);
     }
 
-    /// Notes why a question failed. The first reason counts: what comes later is about all attempts.
+    /// Records why a request failed. The first reason counts: later ones describe all attempts.
     fn fail(&mut self, why: &str) {
         if let Phase::Model(asked, _) = &mut self.phase {
             asked.error.get_or_insert_with(|| short(why));
         }
     }
 
-    /// Names the time up to a moment. Steps that took none and say nothing are left out.
+    /// Labels the time up to a moment. Empty spans without information are left out.
     fn cover(&mut self, at: u64, what: What) {
         let (from, to) = (self.mark, at.max(self.mark).min(self.until.max(self.mark)));
         let says_nothing = matches!(
@@ -323,7 +324,7 @@ impl Course {
     }
 
     fn end(mut self, stored_at: u64) -> Steps {
-        // Whoever is still at work was stopped.
+        // Calls that are still running were stopped.
         for (call, (from, name, digest)) in std::mem::take(&mut self.tools) {
             let what = What::Tool { name, call: call.to_string(), digest, is_error: true, cut: None };
             self.aside(from, stored_at, what);
@@ -348,7 +349,7 @@ fn took(asked: &mut Asked, usage: &Usage) {
     asked.cost = usage.cost.total;
 }
 
-/// The beginning of a text, in one line.
+/// Shortens a text to one line.
 fn excerpt(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(EXCERPT).collect()
@@ -358,7 +359,7 @@ fn short(why: &str) -> String {
     why.chars().take(WHY).collect()
 }
 
-/// A digest of a call's arguments: what is in them stays in the transcript.
+/// Digests a call's arguments: their content stays in the transcript.
 fn digest(arguments: &Value) -> String {
     let sum = Sha256::digest(arguments.to_string());
     sum.iter().take(6).map(|byte| format!("{byte:02x}")).collect()

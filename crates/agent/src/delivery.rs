@@ -1,6 +1,6 @@
-//! How an agent's answers reach people: whole or in blocks, how fast, and with what before them.
+//! Reply delivery settings of an agent: whole or in blocks, delays, and a prefix.
 //!
-//! These are its owner's wishes. What a channel is like, the channel says when it asks for the rules of its blocks.
+//! These are the owner's settings. A channel supplies its own properties when it asks for block rules.
 
 use crate::schedule::heartbeat::ACK_MAX;
 use homard_reply::{
@@ -10,32 +10,32 @@ use homard_reply::{
     pace::Delay,
 };
 
-/// How many characters a message that was put together has at most, where neither the owner nor the channel says.
+/// Default maximum characters of a merged message, if neither the owner nor the channel sets one.
 const LONGEST: usize = 4000;
-/// How long nothing has to come until a message goes, where nobody says.
+/// Default idle time before a merged message is sent.
 const IDLE_MS: u64 = 1000;
 
-/// How an agent's answers reach people.
+/// Reply delivery settings of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Whether answers go out in blocks while they are written, where a channel does not say otherwise.
+    /// True to send replies in blocks while they stream, unless the channel overrides it.
     pub sends_blocks: bool,
-    /// When the first block may go.
+    /// When the first block may be sent.
     pub from: Break,
-    /// How blocks are cut, where the channel takes them so long.
+    /// Block sizes, if the channel allows them.
     pub bounds: Bounds,
-    /// How small blocks become one message, as far as the owner says.
+    /// The owner's settings for merging small blocks.
     pub joining: Joining,
-    /// How long to wait between two blocks.
+    /// Delay between two blocks.
     pub delay: Delay,
-    /// How many characters beside `HEARTBEAT_OK` still mean that there is nothing to report.
+    /// Maximum characters besides `HEARTBEAT_OK` in an answer that still means that there is nothing to report.
     pub ack_max: usize,
-    /// What stands before every message, as the setting has it; read it with [`homard_reply::footer::Prefix`].
+    /// Prefix of every message, as configured; parse it with [`homard_reply::footer::Prefix`].
     pub prefix: Option<String>,
 }
 
 impl Default for Delivery {
-    /// Answers come whole.
+    /// Replies are sent whole.
     fn default() -> Self {
         Self {
             sends_blocks: false,
@@ -49,31 +49,31 @@ impl Default for Delivery {
     }
 }
 
-/// How small blocks become one message, as far as somebody says: the owner for all channels or for one, or the channel
-/// by its nature.
+/// Settings for merging small blocks; unset values are taken from the next level: the owner's for all channels, for one
+/// channel, or the channel's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Joining {
-    /// A message of fewer characters waits for more.
+    /// Minimum characters; a shorter message waits for more.
     pub min: Option<usize>,
-    /// No message that was put together has more characters.
+    /// Maximum characters of a merged message.
     pub max: Option<usize>,
-    /// How long nothing has to come until a message goes, in milliseconds; 0 for never.
+    /// Idle time before a message is sent, in milliseconds; 0 for never.
     pub idle_ms: Option<u64>,
 }
 
 impl Joining {
-    /// The nature of channels where many small messages are a nuisance: Discord, Slack and Signal.
+    /// Settings of channels where many small messages are a nuisance: Discord, Slack and Signal.
     pub const PATIENT: Self = Self { min: Some(1500), max: None, idle_ms: Some(1000) };
 
-    /// What this one does not say, the other one may.
+    /// Fills unset values from another one.
     pub fn or(self, other: Self) -> Self {
         Self { min: self.min.or(other.min), max: self.max.or(other.max), idle_ms: self.idle_ms.or(other.idle_ms) }
     }
 }
 
 impl Delivery {
-    /// How blocks are made for a channel that takes so many characters in a message and has this nature. No block and no
-    /// message is longer than that.
+    /// Returns the block rules for a channel with this message limit and these merge settings. No block or message
+    /// exceeds the limit.
     pub fn blocks_for(&self, text_limit: Option<usize>, nature: Joining) -> Rules {
         let limit = text_limit.unwrap_or(usize::MAX).max(1);
         let max = self.bounds.max.clamp(1, limit);
@@ -94,7 +94,7 @@ impl Delivery {
 mod tests {
     use super::*;
 
-    /// The bounds of blocks, and those of messages with their idle time.
+    /// Returns the bounds of blocks, and those of messages with their idle time.
     fn numbers(rules: &Rules) -> ([usize; 2], [usize; 2], u64) {
         let together = rules.coalesce.as_ref().unwrap();
         ([rules.bounds.min, rules.bounds.max], [together.min, together.max], together.idle_ms)

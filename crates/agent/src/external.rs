@@ -1,7 +1,7 @@
-//! What strangers wrote: cleaned of what no reader sees, and marked so that a model can tell it from what it was told.
+//! Untrusted text: removes invisible characters, and marks it so that a model can tell it from instructions.
 
-/// Without control characters, and without characters that are invisible or turn the reading direction: they hide words
-/// from people, not from a model.
+/// Removes control characters, and characters that are invisible or change the reading direction: they hide text from
+/// people, but not from a model.
 pub fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -17,7 +17,7 @@ pub fn clean(text: &str) -> String {
     cleaned
 }
 
-/// The joiners are not among them: emoji and some scripts need them.
+/// True for invisible characters, except joiners: emoji and some scripts need them.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,
@@ -26,7 +26,7 @@ fn is_invisible(c: char) -> bool {
     )
 }
 
-/// On one line, without runs of white space, up to so many characters.
+/// Collapses a text to one line of at most `most` characters.
 pub fn line(text: &str, most: usize) -> String {
     let line = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
@@ -35,7 +35,7 @@ pub fn line(text: &str, most: usize) -> String {
     }
 }
 
-/// Puts a stranger's text between marks that it cannot know, and says what it is.
+/// Puts untrusted text between unguessable marks, and states its source.
 pub fn framed(source: &str, text: &str, nonce: &str) -> String {
     let marked = marked(text, nonce);
     format!(
@@ -44,7 +44,7 @@ pub fn framed(source: &str, text: &str, nonce: &str) -> String {
     )
 }
 
-/// Puts a text between marks that it cannot know.
+/// Puts a text between unguessable marks.
 pub fn marked(text: &str, nonce: &str) -> String {
     format!("=== external text {nonce} ===\n{text}\n=== end of external text {nonce} ===")
 }

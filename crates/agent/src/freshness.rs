@@ -1,6 +1,7 @@
-//! When a conversation has gone stale, so that the next message begins a new transcript. Pure: it is told the time.
+//! Automatic reset: when a session is stale, so that the next message starts a new transcript. Pure: time is a
+//! parameter.
 //!
-//! What counts is the last message of a person. Scheduled runs and changes of settings keep nothing fresh.
+//! Only messages of people count. Scheduled runs and changes of settings do not keep a session fresh.
 
 use std::collections::BTreeMap;
 
@@ -8,55 +9,55 @@ use homard_proto::{SessionKey, session::Record};
 use jiff::{Timestamp, ToSpan, Zoned, tz::TimeZone};
 use serde_json::Value;
 
-/// When the last message of a person came, as the record keeps it.
+/// Field of a record with the time of the last message of a person.
 const LAST_INTERACTION: &str = "lastInteractionAt";
-/// The hour of a daily rule that names none.
+/// Default hour of a daily rule.
 const HOUR: u8 = 4;
-/// The silence of an idle rule that names none.
+/// Default idle time of an idle rule.
 const IDLE_MINUTES: u64 = 60;
 
-/// When transcripts go stale. By default never.
+/// When transcripts become stale. By default never.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Freshness {
     /// For every session.
     pub all: Option<Rule>,
     /// For threads and topics.
     pub thread: Option<Rule>,
-    /// For groups and rooms.
+    /// For groups and channels.
     pub group: Option<Rule>,
     /// For all others.
     pub direct: Option<Rule>,
-    /// For the sessions of a channel, by its name in lower case. Nothing else counts for them.
+    /// For the sessions of a channel, by its lower-case name. Overrides all other rules.
     pub by_channel: BTreeMap<String, Rule>,
-    /// The silence that sessions bear, in minutes, where no rule says otherwise.
+    /// Idle time in minutes, where no rule sets one.
     pub idle_minutes: Option<u64>,
-    /// In which hours are counted.
+    /// Time zone of daily hours.
     pub zone: TimeZone,
 }
 
-/// One rule; what it does not say is said by the rule for every session.
+/// One rule; unset values are taken from the rule for every session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Daily, if no rule says otherwise.
+    /// Daily by default.
     pub mode: Option<Mode>,
-    /// The hour of a daily rule, 0 to 23.
+    /// Hour of a daily rule, 0 to 23.
     pub at_hour: Option<u8>,
-    /// The silence that a session bears, in minutes; beside a daily rule, whichever ends first.
+    /// Idle time in minutes; with a daily rule, whichever ends first.
     pub idle_minutes: Option<u64>,
 }
 
-/// What a rule goes by.
+/// Kinds of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing: transcripts stay fresh.
+    /// Transcripts never become stale.
     Never,
-    /// An hour of the day.
+    /// At an hour of the day.
     Daily,
-    /// Silence.
+    /// After an idle time.
     Idle,
 }
 
-/// Who touches a session.
+/// Who uses a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
     /// A person, with a message.
@@ -80,7 +81,7 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// Whether a message that comes now finds a stale transcript.
+    /// True if a message that arrives now finds a stale transcript.
     pub fn is_stale(&self, key: &SessionKey, record: &Record, now_ms: u64) -> bool {
         let last = last_interaction(record);
         let (hour, idle) = self.limits(key, record);
@@ -89,9 +90,9 @@ impl Freshness {
         is_yesterday || is_idle
     }
 
-    /// Keeps the time of the last message of a person; to be called before the record's own time is moved.
+    /// Records the time of the last message of a person; call before the record's `updated_at` is changed.
     ///
-    /// Without any rule nobody asks for it, so the record is left as it is.
+    /// Without any rule the time is not needed, so the record is left unchanged.
     pub(crate) fn note(&self, record: &mut Record, touch: Touch, at: u64) {
         if self.is_off() && !record.extra.contains_key(LAST_INTERACTION) {
             return;
@@ -108,7 +109,7 @@ impl Freshness {
         rules.iter().all(|rule| rule.is_none()) && self.by_channel.is_empty() && self.idle_minutes.is_none()
     }
 
-    /// The hour and the minutes of silence that a session goes by.
+    /// Returns the hour and the idle minutes that apply to a session.
     fn limits(&self, key: &SessionKey, record: &Record) -> (Option<u8>, Option<u64>) {
         if let Some(rule) = channel(key, record).and_then(|channel| self.by_channel.get(&channel)) {
             return rule.limits(None);
@@ -145,12 +146,12 @@ impl Rule {
     }
 }
 
-/// When a person last spoke. Records that do not say so were last touched by one, as far as we know.
+/// Returns when a person last wrote. A record without that time is assumed to be last updated by a person.
 fn last_interaction(record: &Record) -> u64 {
     record.extra.get(LAST_INTERACTION).and_then(Value::as_u64).unwrap_or(record.updated_at)
 }
 
-/// The channel of a session: the one that its key names, else the one that it was last reached on.
+/// Returns the channel of a session: the one in its key, else the one it was last used on.
 fn channel(key: &SessionKey, record: &Record) -> Option<String> {
     let parts: Vec<_> = key.rest().split(':').collect();
     let is_named = parts.iter().skip(1).take(2).any(|part| ["group", "channel", "direct"].contains(part));
@@ -161,7 +162,7 @@ fn channel(key: &SessionKey, record: &Record) -> Option<String> {
     kept.map(|channel| channel.trim().to_lowercase())
 }
 
-/// The last time that it was this hour; `None` for times that no calendar has.
+/// Returns the last occurrence of this hour; `None` for times outside the calendar.
 fn boundary(now_ms: u64, hour: u8, zone: &TimeZone) -> Option<u64> {
     let now = Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?.to_zoned(zone.clone());
     let on = |day: &Zoned| day.date().at(hour.min(23) as i8, 0, 0, 0).to_zoned(zone.clone()).ok();
@@ -177,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Middle Europe, with its summer time, whatever the machine knows of time zones.
+    /// Central European time with daylight saving, independent of the machine's time zone data.
     fn berlin() -> TimeZone {
         TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap()
     }
@@ -254,7 +255,7 @@ mod tests {
         assert!(!never.is_stale(&key("main"), &session, at("2026-07-02 04:01")));
         never.note(&mut session, Touch::Person, 7);
         assert_eq!(session, record(0));
-        // What was noted once stays true.
+        // A recorded time is kept up to date.
         session.extra.insert(LAST_INTERACTION.to_owned(), 3.into());
         never.note(&mut session, Touch::Person, 7);
         assert_eq!(session.extra[LAST_INTERACTION], 7);

@@ -1,4 +1,4 @@
-//! What hooks are told of the house, and what becomes of a message that they may change before it is stored.
+//! Hook contexts, and messages that hooks may change before they are stored.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::{hub::Inbound, lane::slots::Class, profile::Profile};
 
-/// What stands in place of words that a hook does not let through.
+/// Replacement for text that a hook rejected.
 const WITHHELD: &str = "[withheld by a hook]";
 
-/// Where something happens, as hooks are told.
+/// Builds the hook context of a session.
 pub(crate) fn place(profile: &Profile, key: &SessionKey, session: Option<&SessionId>) -> Context {
     Context {
         agent_id: Some(key.agent().unwrap_or(&profile.id).to_string()),
@@ -26,7 +26,7 @@ pub(crate) fn place(profile: &Profile, key: &SessionKey, session: Option<&Sessio
     }
 }
 
-/// The same for a message, and for the run that answers it.
+/// Builds the hook context of a message and its run.
 pub(crate) fn place_of(profile: &Profile, session: Option<&SessionId>, inbound: &Inbound) -> Context {
     let route = &inbound.route;
     let surface = route.channel.clone().unwrap_or_else(|| "webchat".to_owned());
@@ -45,12 +45,12 @@ pub(crate) fn place_of(profile: &Profile, session: Option<&SessionId>, inbound: 
     }
 }
 
-/// Who said it: as their channel calls them, else as the hub does.
+/// Returns the sender's id on its channel, else the principal.
 pub(crate) fn sender(inbound: &Inbound) -> &str {
     inbound.sender.as_ref().map_or(&inbound.principal, |sender| &sender.id)
 }
 
-/// The message, as its channel calls it.
+/// Returns the message's id on its channel.
 pub(crate) fn message_id(inbound: &Inbound) -> Option<&str> {
     inbound.post.as_ref().filter(|post| post.is_origin)?.reply_to.as_deref()
 }
@@ -63,7 +63,7 @@ fn trigger(class: Class) -> &'static str {
     }
 }
 
-/// A tool's result as it is stored.
+/// Returns a tool's result to store, after hooks.
 pub(crate) async fn persist(
     hooks: &Hooks,
     place: &Context,
@@ -95,7 +95,7 @@ pub(crate) async fn persist(
     }
 }
 
-/// A message as it is stored.
+/// Returns a message to store, after hooks.
 pub(crate) async fn write(hooks: &Hooks, place: &Context, message: Message) -> Message {
     if !hooks.has(Point::BeforeMessageWrite) {
         return message;
@@ -126,7 +126,7 @@ fn rewritten(message: Message, outcome: homard_hooks::Outcome) -> Message {
     }
 }
 
-/// Whether a message can stand in place of another one: a call keeps its result, and a result its call.
+/// True if a message can replace another one: calls and results must still match.
 fn is_same_step(before: &Message, after: &Message) -> bool {
     match (before, after) {
         (Message::User(_), Message::User(_)) => true,
@@ -136,7 +136,7 @@ fn is_same_step(before: &Message, after: &Message) -> bool {
     }
 }
 
-/// The message without its words.
+/// Replaces the text of a message by the placeholder.
 fn withheld(mut message: Message) -> Message {
     let placeholder = || Block::text(WITHHELD);
     match &mut message {

@@ -1,4 +1,4 @@
-//! From a request to something that the hub takes: whose message, which session, which settings.
+//! Converts requests into [`Inbound`] messages: resolves sender, session and settings.
 
 pub mod attachments;
 
@@ -30,17 +30,16 @@ use crate::{
     tool,
 };
 
-/// The method of messages from chat platforms.
+/// Method name of messages from chat platforms.
 pub const CHANNEL: &str = "channel";
 
-/// The longest that a run may ask for, in seconds: a year, which is as long as it takes. Beyond it a clock would
-/// overflow some day.
+/// Maximum timeout of a run in seconds: a year, which stands for no limit. Larger values could overflow a clock.
 const MAX_TIMEOUT: u64 = 365 * 24 * 60 * 60;
 
-/// The thinking levels, weakest first.
+/// Thinking levels, weakest first.
 pub const THINKING_LEVELS: [&str; 6] = ["off", "minimal", "low", "medium", "high", "xhigh"];
 
-/// Channel names that a request may carry, whether or not such a channel is set up: clients send one by default.
+/// Channel names that a request may contain, whether or not the channel is configured: clients send one by default.
 const CHANNELS: [&str; 22] = [
     "whatsapp",
     "telegram",
@@ -66,7 +65,7 @@ const CHANNELS: [&str; 22] = [
     "irc",
 ];
 
-/// What people also call them.
+/// Aliases of channel names.
 const CHANNEL_ALIASES: [(&str, &str); 6] = [
     ("teams", "msteams"),
     ("imsg", "imessage"),
@@ -76,7 +75,7 @@ const CHANNEL_ALIASES: [(&str, &str); 6] = [
     ("lark", "feishu"),
 ];
 
-/// Makes an [`Inbound`] of the parameters of `agent`, or says what is wrong with them.
+/// Builds an [`Inbound`] from the parameters of `agent`, or returns what is wrong with them.
 pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<Inbound, ErrorShape> {
     let fingerprint = fingerprint(&params).map_err(|error| wrong(&error.to_string()))?;
     let AgentParams {
@@ -137,7 +136,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         without_bootstrap_files: bootstrap_context_mode.as_deref() == Some("lightweight"),
         without_message_tool: disable_message_tool == Some(true),
     };
-    // A sandboxed session works in its sandbox workspace, from wherever it is asked.
+    // A sandboxed session works in its sandbox workspace, wherever the request came from.
     let cwd = match &cwd {
         Some(cwd) if !profile.sandboxing.holds(&key) => Some(working_dir(hub, cwd).await?),
         Some(_) | None => None,
@@ -148,7 +147,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         method: AgentParams::METHOD.to_owned(),
         fingerprint,
         key,
-        // One that expects its session finds it as it is, fresh or not.
+        // A request that expects a session id uses that transcript, stale or not.
         session: session.or_else(|| expected_session.clone()),
         message,
         class,
@@ -178,7 +177,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     })
 }
 
-/// Opens what comes with a message for a session: files are kept in the sender's folder of the agent's workspace.
+/// Opens the attachments of a message: files are stored in the sender's folder of the agent's workspace.
 async fn attached(
     hub: &Hub,
     principal: &str,
@@ -196,12 +195,12 @@ async fn attached(
     attachments::open_all(attachments, folder, run.as_str()).await
 }
 
-/// The name of a sender's folder.
+/// Returns the name of a sender's folder.
 fn folder_name(principal: &str) -> String {
     principal.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// The prompt mode that a word means; the schema knows no other words.
+/// Parses a prompt mode; the schema allows no other words.
 fn mode(word: &str) -> PromptMode {
     match word {
         "none" => PromptMode::None,
@@ -210,7 +209,7 @@ fn mode(word: &str) -> PromptMode {
     }
 }
 
-/// The working directory that a request names, if its run may work there.
+/// Checks the working directory of a request.
 async fn working_dir(hub: &Hub, named: &str) -> Result<PathBuf, ErrorShape> {
     let path = PathBuf::from(named);
     if !path.is_absolute() {
@@ -219,7 +218,7 @@ async fn working_dir(hub: &Hub, named: &str) -> Result<PathBuf, ErrorShape> {
     hub.rules().working_dirs.check(path).await.map_err(|why| wrong(&format!("cwd: {why}")))
 }
 
-/// Makes an [`Inbound`] of the parameters of `chat.send`, or says what is wrong with them.
+/// Builds an [`Inbound`] from the parameters of `chat.send`, or returns what is wrong with them.
 pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbound, ErrorShape> {
     let wrong = |why: &str| wrong_in(SendParams::METHOD, why);
     let fingerprint = fingerprint(&params).map_err(|error| wrong(&error.to_string()))?;
@@ -260,7 +259,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         Some(post) => (came_from, Some(post)),
         None if deliver == Some(true) && came_from == Route::default() => {
             let wish = Wish { is_wanted: true, route: came_from };
-            // Whoever sends it reads the answer where they are.
+            // The sender reads the reply on its own connection, so delivery is best effort.
             hub.plan_post(&key, &wish, true).await.map_err(|why| wrong(&why))?.map_or_else(Default::default, some)
         }
         None => (came_from, None),
@@ -304,42 +303,42 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     })
 }
 
-/// A message from a chat platform, from somebody who was let in.
+/// A message from a chat platform, from an authorized sender.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrived {
-    /// The event that brought it. The same event never leads to two runs.
+    /// The event that brought it. An event never leads to two runs.
     pub origin: Origin,
-    /// Who said it, as the hub knows people.
+    /// Principal of the sender.
     pub principal: String,
-    /// Who said it, as the platform does.
+    /// Sender as known to the platform.
     pub sender: Sender,
-    /// The session.
+    /// Key of the session.
     pub key: SessionKey,
-    /// What was said, as it was written.
+    /// Text as written.
     pub words: String,
-    /// The pictures that came with it.
+    /// Attached pictures.
     pub pictures: Vec<Block>,
-    /// Where it came from and its answer goes.
+    /// Origin of the message and destination of its reply.
     pub route: Route,
-    /// What the platform calls it.
+    /// Id of the message on the platform.
     pub message: String,
-    /// When it was said, in milliseconds since the epoch.
+    /// When it was sent, in milliseconds since the epoch.
     pub at: u64,
 }
 
-/// Why an event of a channel cannot be taken as a message.
+/// Why a channel event cannot become a message.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrivedError {
-    /// The channel's name cannot be part of a run's.
+    /// The channel's name cannot be part of a run id.
     #[error(transparent)]
     Channel(#[from] id::Error),
-    /// It cannot be told apart from other events.
+    /// The event has no unique fingerprint.
     #[error("the event has no fingerprint: {0}")]
     Fingerprint(#[from] serde_json::Error),
 }
 
-/// Makes an [`Inbound`] of a message from a chat platform. `told` makes what a model reads of what was said; a command is
-/// kept as it was written. Fails on a channel whose name cannot be part of a run's.
+/// Builds an [`Inbound`] from a message of a chat platform. `told` builds the model's text from the sender's; a command
+/// is kept as written. Fails for a channel whose name cannot be part of a run id.
 pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -> Result<Inbound, ArrivedError> {
     let Arrived { origin, principal, sender, key, words, pictures, route, message: said, at } = arrived;
     let run = run_of(&origin)?;
@@ -362,32 +361,32 @@ pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -
     })
 }
 
-/// Whether the owner would give a command with this text.
+/// True if this text is a command when the owner writes it.
 pub fn is_command(hub: &Hub, text: &str) -> bool {
     hub.rules().read(OWNER, text.trim()).command.is_some()
 }
 
-/// The run of an event: the same for the same event, however often it comes.
+/// Returns the run id of an event: equal for equal events, so that a repeated event is a duplicate.
 fn run_of(origin: &Origin) -> Result<RunId, ArrivedError> {
     Ok(RunId::parse(&format!("{}-{}", origin.channel, &fingerprint(origin)?[..32]))?)
 }
 
-/// What is said: all of a command, or what is left of a text without what it says about the queue.
+/// Builds the message: a command as a whole, or a text without its queue directives.
 fn message(hub: &Hub, run: &RunId, command: Option<&Command>, (whole, left): (&str, String)) -> User {
     let text = if command.is_some() { whole.to_owned() } else { left };
     let mut message = User::text(text, hub.ambient().now_ms());
-    // Clients of protocol 4 find their own message in the history by this.
+    // Clients of protocol 4 find their own message in the history by this key.
     message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
     message
 }
 
-/// How long a run may take that asks for so long: zero means as long as it takes.
+/// Returns the time limit for a requested one: zero means no limit.
 fn limit(asked: Duration) -> Duration {
     let most = Duration::from_secs(MAX_TIMEOUT);
     if asked.is_zero() { most } else { asked.min(most) }
 }
 
-/// Which session a request means: its key, else its agent's main session, else the session with that id, else the
+/// Resolves the session of a request: its key, else its agent's main session, else the session with that id, else the
 /// default agent's main session.
 async fn resolve(
     hub: &Hub,
@@ -418,7 +417,7 @@ async fn resolve(
     }
 }
 
-/// The session key that a text means, for this agent if it names none. The key of another agent is refused.
+/// Parses a session key, with this agent if it names none. The key of another agent is rejected.
 fn keyed(hub: &Hub, text: &str, named: Option<&AgentId>, method: &str) -> Result<SessionKey, ErrorShape> {
     let key = SessionKey::parse(text, named.unwrap_or(hub.agents().default_id()))
         .map_err(|error| wrong_in(method, &format!("sessionKey: {error}")))?;
@@ -439,7 +438,7 @@ fn known_agent(hub: &Hub, raw: &str, method: &str) -> Result<AgentId, ErrorShape
     }
 }
 
-/// The channel that a word means.
+/// Resolves a channel name or alias.
 fn channel(hub: &Hub, raw: &str) -> Result<String, ErrorShape> {
     let name = raw.trim().to_lowercase();
     let alias = CHANNEL_ALIASES.iter().find(|(alias, _)| *alias == name);
@@ -448,7 +447,8 @@ fn channel(hub: &Hub, raw: &str) -> Result<String, ErrorShape> {
     if is_known { Ok(name.to_owned()) } else { Err(wrong(&format!("unknown channel: {name}"))) }
 }
 
-/// Where the answer of a request goes, and that it goes there. Whoever asks the main session reads it there, too.
+/// Plans the delivery of a reply. For the main session it is best effort by default, because the reply is also visible
+/// there.
 async fn post(
     hub: &Hub,
     key: &SessionKey,
@@ -464,13 +464,13 @@ fn some((route, post): (Route, Post)) -> (Route, Option<Post>) {
     (route, Some(post))
 }
 
-/// The level that a word means.
+/// Parses a thinking level.
 fn thinking_level(raw: &str) -> Result<String, ErrorShape> {
     let unknown = || wrong(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), THINKING_LEVELS.join("|")));
     thinking(raw).map(str::to_owned).ok_or_else(unknown)
 }
 
-/// The thinking level that a word means, if it means one.
+/// Parses a thinking level or one of its aliases.
 pub fn thinking(word: &str) -> Option<&'static str> {
     let word = word.trim().to_lowercase();
     let level = match word.as_str() {
@@ -492,8 +492,8 @@ fn wrong_in(method: &str, why: &str) -> ErrorShape {
     ErrorShape::invalid(format!("invalid {method} params: {why}"))
 }
 
-/// A digest of what was asked: the same id with another digest is another request. What cannot be serialised has none:
-/// all such requests would be the same.
+/// Returns the digest of a request: the same id with another digest is another request. An error if the request cannot
+/// be serialized, because all such requests would have the same digest.
 fn fingerprint(params: &impl Serialize) -> Result<String, serde_json::Error> {
     let text = serde_json::to_vec(params)?;
     Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())

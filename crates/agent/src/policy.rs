@@ -1,9 +1,9 @@
-//! Which tools a run may use, and for each that it may not, why. Pure: the same scopes give the same answer.
+//! Tool policy: which tools a run may use, and for each other tool the reason. Pure: equal scopes give equal results.
 //!
-//! Every scope that has a say is a filter, and the filters stand in a row: who writes, the profile, the provider's
-//! profile, then the lists of the config from the widest to the nearest, the sandbox, and what holds for sub-agents.
-//! A filter can only take tools away, so what is denied anywhere is denied. `alsoAllow` adds to a profile, not to the
-//! `allow` of another scope.
+//! Every scope is a filter, and the filters are chained: the sender, the profile, the provider's profile, then the
+//! lists of the config from the most general to the most specific, the sandbox, and the rules for sub-agents. A filter
+//! can only remove tools, so what is denied anywhere is denied. `alsoAllow` extends a profile, not the `allow` of
+//! another scope.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,21 +15,21 @@ mod names;
 
 pub use self::names::{known, knows};
 
-/// A set of tools to begin with.
+/// A predefined set of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// To say how things are.
+    /// Status only.
     Minimal,
-    /// To work on files, with commands.
+    /// Files and commands.
     Coding,
-    /// To talk.
+    /// Messages and sessions.
     Messaging,
     /// Everything.
     Full,
 }
 
 impl Profile {
-    /// Reads a profile as configs say it.
+    /// Parses a profile name of the config.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             "minimal" => Some(Self::Minimal),
@@ -40,7 +40,7 @@ impl Profile {
         }
     }
 
-    /// Its word in configs.
+    /// Returns the name in the config.
     pub fn name(self) -> &'static str {
         match self {
             Self::Minimal => "minimal",
@@ -51,12 +51,12 @@ impl Profile {
     }
 }
 
-/// What one scope says. Entries are names of tools, groups such as `group:fs`, ids of plugins, or patterns with `*`.
+/// Rules of one scope. Entries are tool names, groups such as `group:fs`, plugin ids, or patterns with `*`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// A set to begin with.
+    /// Base set.
     pub profile: Option<Profile>,
-    /// The only tools that may be used; all if it is empty. A list whose names nobody knows allows nothing.
+    /// The only tools that may be used; all if empty. A list with only unknown names allows nothing.
     pub allow: Vec<String>,
     /// Tools that may be used besides those of the profile.
     pub also_allow: Vec<String>,
@@ -65,7 +65,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// What is wrong with it by itself; `path` is where it stands in the config, such as `tools`.
+    /// Checks the policy on its own; `path` is its location in the config, such as `tools`.
     pub fn check(&self, path: &str) -> Option<Problem> {
         (!self.allow.is_empty() && !self.also_allow.is_empty()).then(|| Problem {
             path: format!("{path}.alsoAllow"),
@@ -74,10 +74,10 @@ impl Policy {
     }
 }
 
-/// Something in a policy that was hardly meant so.
+/// A likely mistake in a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The key, as in `tools.allow`.
+    /// Config key, such as `tools.allow`.
     pub path: String,
     /// The predicate: `names "exce", which …`.
     pub what: String,
@@ -89,89 +89,89 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The policy for a model among those by provider: that of `provider/model`, else that of the provider.
+/// Returns the policy for a model: the one for `provider/model`, else the one for the provider.
 pub fn by_model<'a>(policies: &'a BTreeMap<String, Policy>, provider: &str, model: &str) -> Option<&'a Policy> {
     let clean = |text: &str| text.trim().to_lowercase();
     let (provider, model) = (clean(provider), clean(model));
     let find = |name: &str| policies.iter().find(|(key, _)| clean(key) == name).map(|(_, policy)| policy);
-    // A model may be known by the name of its maker where a third party serves it.
+    // A model served by a third party may be listed under its maker's name.
     let by_maker = || model.contains('/').then(|| find(&model)).flatten();
     find(&format!("{provider}/{model}")).or_else(by_maker).or_else(|| find(&provider))
 }
 
-/// Who wrote the message that a run answers.
+/// Sender of the message that a run answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sender {
     /// The owner.
     Owner,
     /// The owner, through a connection without `operator.admin`.
     Operator,
-    /// Somebody else, or nobody knows who.
+    /// Another or an unknown sender.
     #[default]
     Other,
 }
 
-/// A sub-agent, as far as its tools go.
+/// Tool rules of a sub-agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subagent {
-    /// How many starts it is away from a conversation; the first sub-agent has 1.
+    /// Depth; the first sub-agent has 1.
     pub depth: u32,
-    /// From which depth on sub-agents start no others; at least 1.
+    /// Depth from which on sub-agents start no others; at least 1.
     pub max_depth: u32,
     /// `tools.subagents.tools`.
     pub policy: Policy,
-    /// What the one who started it may use: it gets no more than that.
+    /// Tools of the parent: the sub-agent gets no others.
     pub spawner: BTreeSet<String>,
 }
 
-/// Everything that has a say in what a run may use.
+/// All inputs of a tool policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scopes {
-    /// Who wrote.
+    /// Sender of the message.
     pub sender: Sender,
-    /// `nonOwnerAllow` of the agent: what senders other than the owner may use besides their default tools, except what is
-    /// the owner's alone.
+    /// `nonOwnerAllow` of the agent: tools that non-owners may use besides their default tools, except owner-only
+    /// tools.
     pub non_owner_allow: Vec<String>,
     /// `tools`.
     pub global: Policy,
-    /// The one of `tools.byProvider` that fits the model; see [`by_model`].
+    /// The entry of `tools.byProvider` that matches the model; see [`by_model`].
     pub by_provider: Policy,
     /// `tools` of the agent.
     pub agent: Policy,
-    /// The one of `tools.byProvider` of the agent that fits the model.
+    /// The entry of the agent's `tools.byProvider` that matches the model.
     pub agent_by_provider: Policy,
-    /// `tools` of the group that was written in, or of the sender there. Its `also_allow` lends others than the owner
-    /// what they do not have by themselves, except what is the owner's alone.
+    /// `tools` of the group, or of the sender in it. Its `also_allow` grants non-owners additional tools, except
+    /// owner-only tools.
     pub group: Policy,
-    /// `tools.sandbox.tools`, if the whole session is in a sandbox. Lists that are empty there are not without effect.
+    /// `tools.sandbox.tools`, if the whole session is sandboxed. Empty lists there have a meaning.
     pub sandbox: Option<Policy>,
-    /// What holds for a sub-agent, if this is one.
+    /// Rules for a sub-agent, if this is one.
     pub subagent: Option<Subagent>,
-    /// The tools of plugins, by the plugin's id.
+    /// Tools of plugins, by plugin id.
     pub plugins: BTreeMap<String, Vec<String>>,
 }
 
-/// Where a list or a profile stands.
+/// Location of a list or profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// For all.
+    /// For all agents.
     Global,
-    /// For all, by provider.
+    /// For all agents, by provider.
     ByProvider,
     /// For an agent.
     Agent,
     /// For an agent, by provider.
     AgentByProvider,
-    /// For a group or a sender there.
+    /// For a group or a sender in it.
     Group,
-    /// For what is in a sandbox.
+    /// For sandboxed sessions.
     Sandbox,
     /// For sub-agents.
     Subagent,
 }
 
 impl Scope {
-    /// Its key in the config.
+    /// Returns the config key.
     pub fn path(self) -> &'static str {
         match self {
             Self::Global => "tools",
@@ -185,26 +185,26 @@ impl Scope {
     }
 }
 
-/// Why a tool may not be used: the first rule that takes it away.
+/// Why a tool may not be used: the first rule that removes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    /// It is the owner's alone, and somebody else wrote.
+    /// It is owner-only, and the sender is not the owner.
     OwnerOnly,
-    /// It does what needs `operator.admin`, and the run was asked for without that scope.
+    /// It needs `operator.admin`, and the run was requested without that scope.
     AdminScope,
-    /// The sender is not the owner, and the agent does not grant it to others.
+    /// The sender is not the owner, and the agent does not grant it to non-owners.
     NonOwner,
-    /// The profile that is set there does not have it.
+    /// The profile in this scope does not contain it.
     Profile(Scope, Profile),
-    /// An entry of `deny` there names it.
+    /// An entry of `deny` in this scope matches it.
     Denied(Scope, String),
-    /// The `allow` there does not name it.
+    /// The `allow` in this scope does not contain it.
     NotAllowed(Scope),
-    /// No sub-agent has it.
+    /// Not available to sub-agents.
     Subagent,
-    /// No sub-agent has it that cannot start others.
+    /// Not available to sub-agents that cannot start others.
     Leaf,
-    /// The one who started this sub-agent does not have it.
+    /// The parent of this sub-agent does not have it.
     Spawner,
 }
 
@@ -236,16 +236,16 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Which tools may be used, and why the others may not.
+/// Result of a tool policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resolved {
-    /// Those that may be used.
+    /// Allowed tools.
     pub allowed: BTreeSet<String>,
-    /// For each of the others, what took it away.
+    /// For each other tool, the rule that removed it.
     pub because: BTreeMap<String, Rule>,
 }
 
-/// Decides which of these tools may be used. Every tool is in the answer, under the name that it was given.
+/// Decides which of these tools may be used. Every tool is in the result, under the name it was given.
 pub fn resolve(scopes: &Scopes, tools: &[&str]) -> Resolved {
     let chain = chain::Chain::new(scopes, tools);
     let mut resolved = Resolved::default();

@@ -1,4 +1,4 @@
-//! An agent as the loop needs it, and the list of all of them.
+//! Agents: their configuration for the loop, and the set of all agents.
 
 use std::{
     collections::BTreeMap,
@@ -29,76 +29,76 @@ use crate::{
     tool::{Origin, Toolbox},
 };
 
-/// The tools that change files. Where the agent's workspace can only be read, sandboxed runs do without, as in OpenClaw.
+/// Tools that change files. If the agent's workspace is read-only, sandboxed runs do not have them, as in OpenClaw.
 const CHANGES_FILES: [&str; 3] = ["write", "edit", "apply_patch"];
 /// The tool that sends messages to people.
 const MESSAGE_TOOL: &str = "message";
 
-/// An agent: who answers, with which tools, where, and for how long. A run keeps the profile that it started with.
+/// Configuration of an agent: models, tools, workspace and limits. A run keeps the profile it started with.
 #[derive(Clone)]
 pub struct Profile {
-    /// Its id.
+    /// Id of the agent.
     pub id: AgentId,
-    /// What lists call it.
+    /// Display name.
     pub name: Option<String>,
     /// How it presents itself.
     pub identity: Identity,
-    /// Who answers, and who else if they do not.
+    /// Model candidates: the primary model and its fallbacks.
     pub roster: Roster,
-    /// Who answers in a session for which somebody chose a model.
+    /// Resolves the model chosen for a session.
     pub choose: Choose,
-    /// The models that may be chosen, as `provider/model`; none when any may be.
+    /// Models that may be chosen, as `provider/model`; empty if any may be.
     pub offers: Arc<[String]>,
-    /// How often a model is asked again.
+    /// Retry limits.
     pub limits: Limits,
-    /// How long it is asked again at most.
+    /// Maximum total retry time.
     pub retry_time: RetryTime,
-    /// With which tools.
+    /// All tools of the agent.
     pub toolbox: Toolbox,
-    /// Who may use which of them; without rules, everybody all.
+    /// Tool policies; `None` allows all tools to everyone.
     pub rules: Option<ToolRules>,
-    /// Where its tools work.
+    /// Working directory of its tools.
     pub workdir: PathBuf,
     /// Which of its sessions are sandboxed.
     pub sandboxing: Sandboxing,
-    /// Set for a sandboxed run: what it has of the agent's workspace.
+    /// Set for a sandboxed run: its access to the agent's workspace.
     pub sandbox: Option<SandboxView>,
-    /// Whether its commands are held by a sandbox in every session: `tools.exec.sandbox.mode` is not `full`.
+    /// True if commands are sandboxed in every session: `tools.exec.sandbox.mode` is not `full`.
     pub confines_commands: bool,
-    /// What its prompts are made from.
+    /// Inputs of its system prompts.
     pub setting: Setting,
-    /// How long a run may take; `None` for as long as it takes.
+    /// Time limit of a run; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// How several calls of one message are run.
+    /// How several calls of one message are executed.
     pub tool_mode: ToolMode,
-    /// Whether the process ends with its run: nothing is begun then that nobody waits for.
+    /// True if the process ends with its run: no follow-up runs are started.
     pub is_passing: bool,
-    /// What a run may do before it is ended.
+    /// Limits of a run.
     pub bounds: Bounds,
-    /// When a long conversation is made short, and how.
+    /// Compaction settings.
     pub compaction: Settings,
-    /// Which old tool results are left out of requests; `None` to leave out none.
+    /// Pruning of old tool results in requests; `None` to disable it.
     pub pruning: Option<prune::Settings>,
-    /// How its answers reach people.
+    /// Reply delivery settings.
     pub delivery: Delivery,
-    /// What must not be seen in what its tools say.
+    /// Secrets to mask.
     pub secrets: Secrets,
-    /// How hard its models think when a session says nothing; without a word, as they do by themselves.
+    /// Default thinking level; `None` for the model's own default.
     pub thinking: Option<Level>,
-    /// How much of tools is told when a session says nothing.
+    /// Default verbosity of tool output.
     pub verbose: Option<&'static str>,
-    /// Whether the reasoning is shown when a session says nothing.
+    /// Default visibility of reasoning.
     pub reasoning: Option<&'static str>,
-    /// The model of this run, as `provider/model`, whatever its session says.
+    /// Model of this run as `provider/model`, overriding the session's.
     pub run_model: Option<String>,
 }
 
-/// Finds the model that somebody chose for a session, by its name `provider/model`: nobody else answers then. An error
-/// says why it cannot be.
+/// Resolves a model `provider/model` that was chosen for a session; it has no fallbacks of the agent. An error says why
+/// it is not available.
 pub type Choose = Arc<dyn Fn(&str) -> Result<Roster, String> + Send + Sync>;
 
 impl Profile {
-    /// An agent without tools that works where the process does, for ten minutes at most.
+    /// An agent without tools, with the process's working directory and a time limit of ten minutes.
     pub fn new(id: AgentId, roster: Roster) -> Self {
         Self {
             id,
@@ -131,7 +131,7 @@ impl Profile {
         }
     }
 
-    /// The levels of a session that has none of its own, when this model answers.
+    /// Returns the default levels of a session with this model.
     pub(crate) fn levels(&self, spec: &Spec) -> Levels {
         let own = if spec.thinking.is_empty() { Level::Off } else { Level::Low };
         let Levels { verbose, reasoning, .. } = Levels::default();
@@ -142,12 +142,12 @@ impl Profile {
         }
     }
 
-    /// The tools of a run, when this model answers.
+    /// Returns the tools of a run with this model.
     pub fn tools_for(&self, asked: (&Origin, &SessionKey), spec: &Spec) -> Toolbox {
         self.tools_at(asked, u32::from(asked.1.is_subagent()), spec)
     }
 
-    /// The same, for a session that is so many starts away from a conversation. A sub-agent is one at least.
+    /// Like [`Self::tools_for`], with an explicit sub-agent depth. A sub-agent session has at least depth 1.
     pub(crate) fn tools_at(&self, (origin, key): (&Origin, &SessionKey), depth: u32, spec: &Spec) -> Toolbox {
         let is_sandboxed = self.sandboxing.holds(key);
         let tools = match &self.rules {
@@ -163,22 +163,22 @@ impl Profile {
         }
     }
 
-    /// Whether a run may use the files of the workspace apart from tool calls: in its prompt, and with its replies. The
-    /// owner's runs may; other runs may if the agent grants them `read` ([`ToolRules::non_owner_allow`]).
+    /// True if a run may use files of the workspace outside of tool calls: in its prompt, and as media of its replies.
+    /// The owner's runs may; others only if the agent grants them `read` ([`ToolRules::non_owner_allow`]).
     pub fn opens_workspace(&self, asked: (&Origin, &SessionKey)) -> bool {
         asked.0.is_owner() || self.tools_for(asked, self.spec()).has("read")
     }
 
-    /// Whether a run may have addresses of the web loaded that it writes: media of a reply, previews of links. Only a run
-    /// that may use `web_fetch` may, because a platform that loads an address tells its server as much.
+    /// True if a run may cause URLs that it writes to be loaded: media of a reply, link previews. Requires the
+    /// permission to use `web_fetch`, because a platform that loads a URL sends its content to that server.
     pub fn loads_addresses(&self, (origin, key): (&Origin, &SessionKey)) -> bool {
         let depth = u32::from(key.is_subagent());
         let place = (depth, self.sandboxing.holds(key));
         self.rules.as_ref().is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, place, self.spec()).is_empty())
     }
 
-    /// The same agent as it works in a session: in a sandbox workspace if the session is sandboxed, else in the directory
-    /// that a message asks for, if it does.
+    /// Returns the agent as it works in a session: in a sandbox workspace if the session is sandboxed, else in the
+    /// directory that the message asks for, if any.
     pub fn in_session(self: Arc<Self>, key: &SessionKey, cwd: Option<&PathBuf>) -> Arc<Self> {
         if !self.sandboxing.holds(key) {
             return match cwd {
@@ -188,7 +188,7 @@ impl Profile {
         }
         let own = self.home().clone();
         let workspace = self.sandboxing.directory((&self.id, key), &own);
-        // What a sub-agent inherits is where the session above it works.
+        // For a sub-agent, `cwd` is the working directory of its parent session, which does not apply here.
         let workdir = cwd.filter(|_| !key.is_subagent()).unwrap_or(&workspace).clone();
         let pictures = self.setting.pictures.clone().map(|pictures| Pictures { is_confined: true, ..pictures });
         Arc::new(Self {
@@ -199,8 +199,7 @@ impl Profile {
         })
     }
 
-    /// Makes the directory that a run works in, if it is not there. An error says which it is, and why it cannot be made.
-    /// Blocks.
+    /// Creates the working directory of a run if it does not exist. An error names the path and the reason. Blocks.
     pub(crate) fn make_workspace(&self) -> Result<(), String> {
         let Some(workspace) = &self.setting.workspace else { return Ok(()) };
         let failed = |path: &Path, error: &dyn fmt::Display| {
@@ -228,7 +227,7 @@ impl Profile {
         }
     }
 
-    /// The same agent with the settings that one run has instead of its own.
+    /// Returns the agent with the overrides of one run.
     pub(crate) fn overridden(self: Arc<Self>, overrides: &RunOverrides) -> Arc<Self> {
         if overrides.is_empty() {
             return self;
@@ -244,8 +243,8 @@ impl Profile {
         Arc::new(own)
     }
 
-    /// The name of the model that a request asks for, checked: one that the agent does not offer is an error. Without a
-    /// provider it is one of the agent's own provider.
+    /// Checks the model of a request: an error if the agent does not offer it. Without a provider, the agent's own
+    /// provider is used.
     pub fn checked_model(&self, provider: Option<&str>, model: Option<&str>) -> Result<Option<String>, String> {
         let given = |word: Option<&str>| word.map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned);
         let name = match (given(provider), given(model)) {
@@ -262,12 +261,12 @@ impl Profile {
         Ok(Some(format!("{}/{}", spec.provider, spec.model)))
     }
 
-    /// Where its files are: its workspace, or where its tools work if it has none.
+    /// Returns the agent's directory: its workspace, or its working directory if it has none.
     pub(crate) fn home(&self) -> &PathBuf {
         self.setting.workspace.as_ref().unwrap_or(&self.workdir)
     }
 
-    /// What the first choice is.
+    /// Returns the spec of the primary model.
     pub fn spec(&self) -> &Spec {
         self.roster.first().spec()
     }
@@ -279,10 +278,10 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// How long a run retries at most, over all models that it asks, before it fails with the last error.
+/// Maximum total retry time of a run, over all candidates, before it fails with the last error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryTime {
-    /// While a person waits for the answer: at a terminal, in a chat client, on a chat platform, in a program.
+    /// While a person waits for the reply: at a terminal, in a chat client, on a chat platform, in a program.
     pub attended: Duration,
     /// Otherwise: scheduled runs, heartbeats, sub-agents and webhooks, where a late answer is better than none.
     pub unattended: Duration,
@@ -294,26 +293,26 @@ impl Default for RetryTime {
     }
 }
 
-/// How an agent presents itself, in its owner's words.
+/// Public identity of an agent, as configured by its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identity {
-    /// What it is called.
+    /// Name.
     pub name: Option<String>,
-    /// A picture of one character.
+    /// Emoji.
     pub emoji: Option<String>,
-    /// What it is like.
+    /// Personality.
     pub theme: Option<String>,
-    /// A picture: an address, or a path in its workspace.
+    /// Avatar: a URL, or a path in its workspace.
     pub avatar: Option<String>,
 }
 
-/// How several calls of one assistant message are run. Their results are recorded in the order of the calls either way.
+/// How several calls of one assistant message are executed. Results are recorded in the order of the calls either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolMode {
-    /// All at once.
+    /// Concurrently.
     #[default]
     Parallel,
-    /// One after the other.
+    /// Sequentially.
     Sequential,
 }
 
@@ -325,7 +324,7 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// The default agent and any others.
+    /// Builds the set from the default agent and the others.
     pub fn new(default: Profile, others: impl IntoIterator<Item = Profile>) -> Self {
         let default = Arc::new(default);
         let mut all: BTreeMap<_, _> =
@@ -334,22 +333,22 @@ impl Agents {
         Self { default, all: Arc::new(all) }
     }
 
-    /// The agent of a message that names none.
+    /// Id of the agent for messages that name none.
     pub fn default_id(&self) -> &AgentId {
         &self.default.id
     }
 
-    /// An agent by its id.
+    /// Returns an agent by id.
     pub fn get(&self, id: &AgentId) -> Option<&Arc<Profile>> {
         self.all.get(id)
     }
 
-    /// The agent of a session; one whose agent is gone is answered by the default agent.
+    /// Returns the agent of a session; the default agent if its agent no longer exists.
     pub(crate) fn of(&self, id: Option<&AgentId>) -> Arc<Profile> {
         id.and_then(|id| self.all.get(id)).unwrap_or(&self.default).clone()
     }
 
-    /// All of them, by id.
+    /// Iterates over all agents by id.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Profile>> {
         self.all.values()
     }

@@ -1,8 +1,8 @@
-//! What models may take: hard limits on money and tokens, kept by reserving before anybody is asked.
+//! Budgets: hard limits on cost and tokens, enforced by reservations before each model request.
 //!
-//! A question reserves the most that it may take. What others have reserved counts as spent, so that runs at the same
-//! time cannot spend together what none of them may alone. Whoever finds no room waits while others may still give some
-//! back, and is refused when nothing is left.
+//! A request reserves its maximum usage. Reservations count as spent, so that concurrent runs cannot exceed a limit
+//! together. A request that does not fit waits while other reservations may be released, and is rejected when nothing
+//! is left.
 
 #[cfg(test)]
 mod tests;
@@ -23,15 +23,15 @@ use tokio::sync::Notify;
 
 use crate::ambient::Ambient;
 
-/// The least that a model is asked to write when little is left; less is no answer.
+/// Minimum output tokens of a request; less is no useful answer.
 const LEAST: u64 = 256;
 
-/// Money and tokens.
+/// Cost and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sum {
     /// US dollars.
     pub cost: f64,
-    /// Tokens, of prompts and answers.
+    /// Input and output tokens.
     pub tokens: u64,
 }
 
@@ -55,7 +55,7 @@ impl From<&Usage> for Sum {
     }
 }
 
-/// How much may be taken; nothing is no limit.
+/// A budget limit; `None` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limit {
     /// US dollars.
@@ -70,37 +70,37 @@ impl Limit {
     }
 }
 
-/// The limits of a house.
+/// All budget limits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
-    /// Of one run.
+    /// Per run.
     pub run: Limit,
-    /// Of one transcript.
+    /// Per transcript.
     pub session: Limit,
-    /// Of one agent on one day.
+    /// Per agent and day.
     pub agent: Limit,
-    /// Of all on one day.
+    /// For all agents per day.
     pub day: Limit,
 }
 
-/// What was taken today, and what is reserved. Days are those of UTC.
+/// Today's usage and reservations. Days are UTC days.
 #[derive(Debug, Default)]
 pub(crate) struct Purse {
     inner: Mutex<Inner>,
-    /// Rung when something was given back.
+    /// Notified when a reservation is released.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The day that is counted; `None` until it was looked up what is spent.
+    /// Current day; `None` until its usage was read from the store.
     day: Option<u32>,
     spent: HashMap<AgentId, Sum>,
     reserved: HashMap<AgentId, Vec<(u64, Sum)>>,
     next: u64,
 }
 
-/// What one run takes out of the purse.
+/// Budget of one run.
 #[derive(Clone)]
 pub(crate) struct Payer {
     pub(crate) purse: Arc<Purse>,
@@ -114,11 +114,11 @@ pub(crate) struct Payer {
 
 #[derive(Debug, Default)]
 struct Own {
-    /// What the run took.
+    /// Usage of the run.
     run: Sum,
-    /// What its session had taken before it.
+    /// Usage of its session before the run.
     session: Option<Sum>,
-    /// What it took before a restart, and is in nobody's sum.
+    /// Usage of the run before a restart, which is in no stored sum yet.
     found: Sum,
 }
 
@@ -128,12 +128,12 @@ impl fmt::Debug for Payer {
     }
 }
 
-/// A question's most, until it is known what it took.
+/// Reservation of a model request, until its actual usage is known.
 #[derive(Debug)]
 pub(crate) struct Hold {
     payer: Payer,
     number: u64,
-    /// What the question takes at least, if it was asked.
+    /// Usage of the prompt, charged if the request was sent.
     prompt: Sum,
     is_settled: bool,
 }
@@ -150,8 +150,8 @@ impl Payer {
         Self { purse, ambient, store, limits, agent, session, own }
     }
 
-    /// Reserves what a question may take, and makes its answer shorter if that is all that is left. Waits while others may
-    /// give something back. The error says which limit is reached, and what helps.
+    /// Reserves the maximum usage of a request, with a lower output limit if that is all that is left. Waits while
+    /// other reservations may be released. The error names the limit that is reached and the remedy.
     pub(crate) async fn reserve(&self, spec: &Spec, prompt: u64, request: &mut Request) -> Result<Hold, String> {
         self.look_up().await?;
         let most_output = request.max_output.unwrap_or(spec.max_output).max(1);
@@ -164,7 +164,7 @@ impl Payer {
                 Err(refused) => refused,
             };
             if !refused.may_wait {
-                // Nobody gives anything back: a short answer may still fit.
+                // No reservation is left to wait for: a short answer may still fit.
                 let room = self.room(spec, prompt).min(most_output);
                 if room >= LEAST.min(most_output)
                     && let Ok(hold) = self.bid(spec, prompt, room)
@@ -178,7 +178,7 @@ impl Payer {
         }
     }
 
-    /// Finds out what was taken before this process, or before this run in its session.
+    /// Reads the usage before this process, and before this run in its session.
     async fn look_up(&self) -> Result<(), String> {
         let unknown = |error: homard_store::Error| format!("it cannot be read what was spent so far: {error}");
         let today = day_of(self.ambient.now_ms());
@@ -202,7 +202,7 @@ impl Payer {
         Ok(())
     }
 
-    /// How many tokens an answer may have if nobody else gives anything back.
+    /// Returns how many output tokens fit if no other reservation is released.
     fn room(&self, spec: &Spec, prompt: u64) -> u64 {
         let known = price(spec, prompt, 0);
         let Taken { run, session, agent, day, .. } = self.taken(&self.purse.lock());
@@ -242,7 +242,7 @@ impl Payer {
 
     fn bid(&self, spec: &Spec, prompt: u64, output: u64) -> Result<Hold, Refusal> {
         let most = price(spec, prompt, output);
-        // One lock for looking and taking, or two would take the same.
+        // One lock for the check and the reservation, so that two requests cannot reserve the same remainder.
         let mut inner = self.purse.lock();
         inner.begin(day_of(self.ambient.now_ms()));
         let Taken { run, session, agent, day, is_reserved } = self.taken(&inner);
@@ -268,19 +268,19 @@ impl Payer {
     }
 }
 
-/// What is taken and reserved.
+/// Usage including reservations.
 struct Taken {
     run: Sum,
     session: Sum,
     agent: Sum,
     day: Sum,
-    /// Whether somebody has reserved something.
+    /// True if there are reservations.
     is_reserved: bool,
 }
 
 struct Refusal {
     why: String,
-    /// Whether others may give something back.
+    /// True if a released reservation could help.
     may_wait: bool,
 }
 
@@ -308,7 +308,7 @@ impl Purse {
 }
 
 impl Inner {
-    /// Another day begins with nothing spent.
+    /// Resets the usage on a new day.
     fn begin(&mut self, day: u32) {
         if self.day.is_some_and(|counted| counted < day) {
             self.day = Some(day);
@@ -337,12 +337,12 @@ impl Inner {
 }
 
 impl Hold {
-    /// The question took this.
+    /// Replaces the reservation by the actual usage.
     pub(crate) fn settle(mut self, usage: &Usage) {
         self.end(Sum::from(usage));
     }
 
-    /// Nobody answered, so nothing was taken.
+    /// Releases the reservation: the request was not sent.
     pub(crate) fn give_back(mut self) {
         self.end(Sum::default());
     }
@@ -360,7 +360,7 @@ impl Hold {
     }
 }
 
-/// A question that was broken off: its prompt was read by somebody who will want to be paid.
+/// A cancelled request is charged for its prompt, which the provider has processed.
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.is_settled {
@@ -369,7 +369,7 @@ impl Drop for Hold {
     }
 }
 
-/// What so many tokens take at most.
+/// Returns the maximum cost of a request.
 fn price(spec: &Spec, prompt: u64, output: u64) -> Sum {
     let prices = spec.prices;
     #[expect(clippy::cast_precision_loss, reason = "no prompt has so many tokens")]

@@ -1,7 +1,7 @@
-//! What a run's facts come to for the user: the pure shaping of `homard_reply`, fed from a tape.
+//! Replies of a run: shapes the events of a tape with the pure functions of `homard_reply`.
 //!
-//! It is asked twice: when a model has ended its turn, whether the user would be left with nothing; and at the end of the
-//! run, what is sent.
+//! Used twice: when a model has finished its turn, to check that the user gets a reply; and at the end of the run, to
+//! build the replies.
 
 use homard_proto::{
     CallId, EntryId, Route, SessionKey,
@@ -22,33 +22,33 @@ use crate::{
     schedule::SCHEDULE,
 };
 
-/// What a run has said and done so far, as far as the user is concerned.
+/// Everything relevant for the replies of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     said: Vec<SaidMessage>,
     thoughts: Vec<String>,
-    /// The calls of the last message: their names and arguments are known before their results.
+    /// Calls of the last message: their names and arguments are known before their results.
     calls: Vec<(String, String, Value)>,
     failure: Option<ToolFailure>,
     ending: Ending,
-    /// Whether the model said last that nothing needs attention.
+    /// True if the last answer says that nothing needs attention.
     pub(crate) is_quiet: bool,
     delivered: Vec<Payload>,
     sent: Sent,
     origin: Route,
 }
 
-/// A message of the model's for the user.
+/// An assistant message for the user.
 #[derive(Debug)]
 struct SaidMessage {
-    /// Its line in the transcript.
+    /// Its transcript entry.
     entry: EntryId,
-    /// How many messages of the person the run had read before it.
+    /// Number of user messages that the run had read before it.
     input: u32,
     payload: Payload,
 }
 
-/// What the user can expect of a run, whatever the model thinks of it: who wrote to the agent alone gets an answer.
+/// True if the sender must get a reply, even if the model prefers silence: a person in a direct conversation.
 pub(crate) fn is_answer_due(class: Class, principal: &str, key: &SessionKey) -> bool {
     let is_person = match class {
         Class::Main => principal != SCHEDULE,
@@ -58,7 +58,7 @@ pub(crate) fn is_answer_due(class: Class, principal: &str, key: &SessionKey) -> 
 }
 
 impl Replies {
-    /// Gathers them from a run's facts.
+    /// Collects the replies from a run's events.
     pub(crate) fn of<'a>(facts: impl IntoIterator<Item = &'a Event>, origin: &Route) -> Self {
         let mut replies = Self { origin: origin.clone(), ..Self::default() };
         for Event { kind, .. } in facts {
@@ -128,53 +128,53 @@ impl Replies {
         self.failure = Some(ToolFailure { label, error: join_text(&result.content) });
     }
 
-    /// The lines of the transcript that hold what the user gets: all messages but those that are withheld.
+    /// Returns the transcript entries of the replies: all messages except withheld ones.
     pub(crate) fn lines(&self) -> Vec<EntryId> {
         let is_new = |said: &&SaidMessage| self.sent.repetition(&said.payload.text, said.input).is_none();
         self.said.iter().filter(is_new).map(|said| said.entry.clone()).collect()
     }
 
-    /// Only so many blocks have got through.
+    /// Keeps only the blocks that were delivered.
     pub(crate) fn keep_blocks(&mut self, count: usize) {
         self.delivered.truncate(count);
     }
 
-    /// Whether words of the answer went out in blocks.
+    /// True if part of the answer was sent in blocks.
     pub(crate) fn has_blocks(&self) -> bool {
         self.delivered.iter().any(|block| block.kind == Kind::Answer)
     }
 
-    /// What is still to be said of a whole message of the model's, after what tools have sent.
+    /// Returns what is left to send of a complete message, after what tools have sent.
     pub(crate) fn left(&self, payload: Payload) -> Option<Payload> {
         self.sent.withhold(payload, self.sent.input()).0
     }
 
-    /// Whether a message of the model's, as far as it is known, repeats what tools have sent, or may come to that.
+    /// True if a partial message repeats, or may come to repeat, what tools have sent.
     pub(crate) fn may_repeat(&self, text: &str) -> bool {
         self.sent.may_repeat(text)
     }
 
-    /// Whether a whole message of the model's repeats what tools have sent.
+    /// True if a complete message repeats what tools have sent.
     pub(crate) fn repeats(&self, text: &str) -> bool {
         self.sent.repetition(text, self.sent.input()).is_some()
     }
 
-    /// The run was stopped: what failed on the way is no news.
+    /// Drops a tool failure, because the run was stopped.
     pub(crate) fn stop(&mut self) {
         self.failure = None;
     }
 
-    /// The run ended with calls that somebody else makes.
+    /// Marks that the run ended with calls for the client.
     pub(crate) fn hand_over(&mut self) {
         self.ending = Ending::Calls;
     }
 
-    /// Whether the model asked not to reply.
+    /// True if the model asked not to reply.
     pub(crate) fn is_silent(&self) -> bool {
         self.ending == Ending::Silence
     }
 
-    /// Puts them in the order in which they are sent, and says which texts are withheld.
+    /// Puts the replies in sending order. Also returns the withheld texts.
     pub(crate) fn shape(self, error: Option<String>, shows_thoughts: bool, duty: Duty) -> (Shaped, Vec<Withheld>) {
         let (mut said, mut withheld) = (Vec::new(), Vec::new());
         for SaidMessage { input, payload, .. } in self.said {
@@ -197,7 +197,7 @@ impl Replies {
     }
 }
 
-/// What a message of the model's says to the user.
+/// Returns the visible content of an assistant message.
 pub fn payload_of(said: &Assistant) -> Payload {
     read(said).into()
 }
@@ -206,7 +206,7 @@ fn read(said: &Assistant) -> Said {
     read_text(&said.text(), &said.provider)
 }
 
-/// Reads what a provider's model said. One that should mark its answer and does not is not kept from the user.
+/// Parses a model's text. If a provider should mark its final answer and does not, the text is shown anyway.
 pub(crate) fn read_text(text: &str, provider: &str) -> Said {
     let enforce_final = homard_model::writes_tags(provider);
     let said = spoken::read(text, Rules { enforce_final });

@@ -1,8 +1,8 @@
-//! Which agent answers a message from a chat platform, and in which session. Pure: the same origin gives the same key.
+//! Routing of channel messages: which agent answers, and in which session. Pure: equal origins give equal keys.
 //!
-//! Bindings say which agent; the most specific one that fits wins, and among equals the first. The key says where the
-//! conversation is kept: a group's by the group, and a person's by the person, unless the person is the owner.
-//! Different peers never have one key: ids are escaped by `part`.
+//! Bindings select the agent; the most specific match wins, and among equals the first. The session key identifies the
+//! conversation: by group, or by person unless the person is the owner. Different peers never share a key: ids are
+//! escaped by `part`.
 
 mod part;
 
@@ -14,19 +14,19 @@ use homard_proto::{
 
 pub use self::part::folder_of;
 
-/// What kind of conversation it is.
+/// Kind of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeerKind {
     /// With one person.
     Direct,
     /// In a group.
     Group,
-    /// In a room of a larger place.
+    /// In a channel of a server or workspace.
     Channel,
 }
 
 impl PeerKind {
-    /// Reads a kind as configs say it; `dm` is an older word for `direct`.
+    /// Parses a kind of the config; `dm` is an older word for `direct`.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().to_lowercase().as_str() {
             "direct" | "dm" => Some(Self::Direct),
@@ -36,7 +36,7 @@ impl PeerKind {
         }
     }
 
-    /// Its word in a session key.
+    /// Returns the name used in session keys.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -46,54 +46,54 @@ impl PeerKind {
     }
 }
 
-/// Whom one talks to on a platform: a person, a group or a room.
+/// Counterpart of a conversation on a platform: a person, a group or a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// What kind of conversation it is.
+    /// Kind of the conversation.
     pub kind: PeerKind,
-    /// Its id there, as the platform writes it.
+    /// Id on the platform.
     pub id: String,
 }
 
-/// A conversation inside a conversation.
+/// A thread within a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Thread {
-    /// A thread, by its id.
+    /// A thread, by id.
     Thread(String),
-    /// A topic of a forum, by its number.
+    /// A topic of a forum, by number.
     Topic(String),
 }
 
-/// Where a message comes from.
+/// Origin of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The account that received it.
+    /// Account that received it.
     pub at: ChannelAccount,
-    /// The conversation.
+    /// Conversation.
     pub peer: Peer,
-    /// The server that the room belongs to.
+    /// Server of the channel.
     pub guild: Option<String>,
-    /// The team that the room belongs to.
+    /// Team of the channel.
     pub team: Option<String>,
-    /// The thread in the conversation.
+    /// Thread in the conversation.
     pub thread: Option<Thread>,
-    /// Whether the owner wrote it. Only a channel that knows the sender may say so.
+    /// True if the owner wrote it. Only a channel that authenticates the sender may set it.
     pub is_owner: bool,
 }
 
-/// Which accounts a binding is for.
+/// Accounts that a binding applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Account {
-    /// The one of a platform that has only one.
+    /// The default account.
     Default,
-    /// This one.
+    /// This account.
     Only(String),
-    /// All of them.
+    /// All accounts.
     Any,
 }
 
 impl Account {
-    /// Reads an account as configs say it: nothing is the default one, `*` is any.
+    /// Parses an account of the config: nothing is the default one, `*` is any.
     pub fn parse(text: Option<&str>) -> Self {
         match text.map(str::trim).unwrap_or_default() {
             "" => Self::Default,
@@ -111,32 +111,32 @@ impl Account {
     }
 }
 
-/// Says which agent answers what. Everything that it names must fit.
+/// Assigns an agent. All given conditions must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// Who answers.
+    /// The agent.
     pub agent: AgentId,
-    /// On this platform.
+    /// Platform.
     pub channel: String,
-    /// For these accounts.
+    /// Accounts.
     pub account: Account,
-    /// In this conversation.
+    /// Conversation.
     pub peer: Option<Peer>,
-    /// On this server.
+    /// Server.
     pub guild: Option<String>,
-    /// In this team.
+    /// Team.
     pub team: Option<String>,
 }
 
-/// Where the conversation with one person is kept.
+/// Session scope of direct messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmScope {
-    /// The owner's in the main session; anybody else's by platform and person. What holds when nobody chose.
+    /// The owner in the main session; others by platform and person. The default.
     #[default]
     OwnerInMain,
-    /// Everybody's in the main session. Whoever may write reads what the others wrote.
+    /// All in the main session. Every authorized sender can read the others' messages.
     Main,
-    /// By person, whatever the platform.
+    /// By person, on any platform.
     PerPeer,
     /// By platform and person.
     PerChannelPeer,
@@ -145,7 +145,7 @@ pub enum DmScope {
 }
 
 impl DmScope {
-    /// Reads a scope as configs say it.
+    /// Parses a scope of the config.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             "main" => Some(Self::Main),
@@ -157,61 +157,62 @@ impl DmScope {
     }
 }
 
-/// Everything that decides where a message goes.
+/// Routing configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routes {
-    /// In the order of the config.
+    /// Bindings in the order of the config.
     pub bindings: Vec<Binding>,
-    /// Who answers when no binding fits.
+    /// Agent if no binding matches.
     pub default_agent: AgentId,
-    /// Where conversations with one person are kept.
+    /// Session scope of direct messages.
     pub dm_scope: DmScope,
-    /// People by name, each with the senders that they are.
+    /// Linked identities: a name with its senders.
     pub identity_links: BTreeMap<String, Vec<SenderPattern>>,
 }
 
-/// What decided who answers, the most specific first.
+/// The rule that selected the agent, most specific first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// A binding of the conversation; in a thread, of the thread itself.
+    /// A binding for the conversation; in a thread, for the thread itself.
     Peer,
-    /// A binding of the conversation that the thread is in.
+    /// A binding for the conversation of the thread.
     ParentPeer,
-    /// A binding of the server.
+    /// A binding for the server.
     Guild,
-    /// A binding of the team.
+    /// A binding for the team.
     Team,
-    /// A binding of the account.
+    /// A binding for the account.
     Account,
-    /// A binding of the whole platform.
+    /// A binding for the whole platform.
     Channel,
-    /// None: the default agent.
+    /// No binding: the default agent.
     Default,
 }
 
-/// Where a message goes.
+/// Result of routing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routed {
-    /// Who answers.
+    /// The agent.
     pub agent: AgentId,
-    /// In which session.
+    /// Key of the session.
     pub key: SessionKey,
-    /// The key that earlier versions gave this origin, if it was another one and could be no other kind of origin's. Other
+    /// Key that earlier versions gave this origin, if it differs and cannot belong to another kind of origin. Other
     /// peers may have had it, too.
     pub old_key: Option<SessionKey>,
-    /// Whether earlier versions gave `key` to other peers, too: ids that differed in case or blanks, or of other accounts.
+    /// True if earlier versions gave `key` to other peers, too: ids that differed in case or blanks, or of other
+    /// accounts.
     pub is_contestable: bool,
-    /// Why.
+    /// The rule that matched.
     pub matched: Rule,
 }
 
-/// Finds who answers a message and in which session. Fails on names that cannot be part of a session key.
+/// Selects the agent and the session of a message. Fails for names that cannot be part of a session key.
 pub fn route(routes: &Routes, origin: &Origin) -> Result<Routed, Error> {
     route_spelled(routes, origin, 0)
 }
 
-/// The same with another spelling of the peer in the key, for an origin whose key is taken by a session of an earlier
-/// version: the first `forced` bytes of the peer's id are escaped. Every spelling is of this origin alone.
+/// Like [`route`], with another spelling of the peer in the key, for an origin whose key is used by a session of an
+/// earlier version: the first `forced` bytes of the peer's id are escaped. Every spelling is unique to this origin.
 pub fn route_spelled(routes: &Routes, origin: &Origin, forced: usize) -> Result<Routed, Error> {
     let channel = segment("channel", origin.at.channel())?;
     let account = segment("account id", origin.at.account())?;
@@ -233,7 +234,7 @@ pub fn route_spelled(routes: &Routes, origin: &Origin, forced: usize) -> Result<
 }
 
 impl Binding {
-    /// Whether the message comes from the server and the team that it names, if it names any.
+    /// True if the message comes from the binding's server and team, if it has any.
     fn fits_place_of(&self, origin: &Origin) -> bool {
         let fits = |named: &Option<String>, found: &Option<String>| {
             filled(named).is_none_or(|named| filled(found) == Some(named))
@@ -241,7 +242,7 @@ impl Binding {
         fits(&self.guild, &origin.guild) && fits(&self.team, &origin.team)
     }
 
-    /// How specific it is for a message from its place; `None` if it is for another conversation.
+    /// Returns how specific the binding is for this message; `None` if it is for another conversation.
     fn rule(&self, origin: &Origin) -> Option<Rule> {
         if let Some(peer) = &self.peer {
             return peer.rule(origin);
@@ -256,7 +257,7 @@ impl Binding {
 }
 
 impl Peer {
-    /// As what a binding of this conversation fits.
+    /// Returns the rule by which a binding for this conversation matches.
     fn rule(&self, origin: &Origin) -> Option<Rule> {
         let (kind, id) = (origin.peer.kind, &origin.peer.id);
         if self.kind != kind {
@@ -264,7 +265,7 @@ impl Peer {
         }
         let own = match (&origin.thread, kind) {
             (None, _) => return (self.id.trim() == id).then_some(Rule::Peer),
-            // The id of a thread with one person may well be the id of another person.
+            // The id of a thread with one person may be the id of another person.
             (Some(_), PeerKind::Direct) => None,
             // A program may give a thread the id of any group.
             (Some(_), PeerKind::Group | PeerKind::Channel) if origin.at.issuer() == IdIssuer::Peer => None,
@@ -281,7 +282,7 @@ impl Peer {
     }
 }
 
-/// What follows the agent in the session key.
+/// Builds the part of the session key after the agent.
 fn rest(routes: &Routes, origin: &Origin, forced: usize) -> Result<String, Error> {
     if origin.peer.id.is_empty() {
         return Err(Error::Empty("peer id"));
@@ -292,14 +293,14 @@ fn rest(routes: &Routes, origin: &Origin, forced: usize) -> Result<String, Error
     let linked = routes.linked(origin);
     let person = || match &linked {
         Some(name) => part::escape(name, 0),
-        // A person's name must not be taken by somebody who is called so.
+        // A peer whose id equals the name of a linked identity must not get its key.
         None if routes.is_name(&peer()) => part::escape(&origin.peer.id, forced.max(1)),
         None => peer(),
     };
     let base = match (origin.peer.kind, routes.dm_scope) {
         (PeerKind::Group | PeerKind::Channel, _) => format!("{place}:{}:{}", origin.peer.kind.name(), peer()),
         (PeerKind::Direct, _) if routes.is_in_main(origin) => "main".to_owned(),
-        // An id that a program chose says nothing of a person elsewhere.
+        // An id chosen by a program does not identify a person on other platforms.
         (PeerKind::Direct, DmScope::PerPeer) if linked.is_some() || origin.at.issuer() == IdIssuer::Platform => {
             format!("direct:{}", person())
         }
@@ -319,8 +320,8 @@ fn rest(routes: &Routes, origin: &Origin, forced: usize) -> Result<String, Error
     Ok(format!("{base}:{word}:{}", part::escape(id, 0)))
 }
 
-/// What followed the agent in the keys of earlier versions: ids without blanks around them, in lower case, and no account.
-/// `None` where an id has a colon, for such a key could be that of a thread.
+/// Builds that part as earlier versions did: ids trimmed and in lower case, without the account. `None` if an id has a
+/// colon, because the key could be that of a thread.
 fn old_rest(routes: &Routes, origin: &Origin) -> Option<String> {
     let Origin { at, peer, thread, .. } = origin;
     let (word, thread) = match thread {
@@ -344,7 +345,7 @@ fn old_rest(routes: &Routes, origin: &Origin) -> Option<String> {
 }
 
 impl Routes {
-    /// The name under which the sender of a direct message is linked with other senders.
+    /// Returns the name under which the sender of a direct message is linked.
     fn linked(&self, origin: &Origin) -> Option<String> {
         let sender = Some(origin.at.sender(&origin.peer.id));
         let is_theirs = |pattern: &SenderPattern| pattern.in_global_list(&origin.at) == sender;
@@ -352,12 +353,12 @@ impl Routes {
         named.into_iter().find(|(_, patterns)| patterns.iter().any(is_theirs)).map(|(name, _)| clean(name))
     }
 
-    /// Whether a part of a key is that of a linked person's name.
+    /// True if a part of a key equals the name of a linked identity.
     fn is_name(&self, part: &str) -> bool {
         self.identity_links.keys().any(|name| part::escape(&clean(name), 0) == part)
     }
 
-    /// Whether a message goes to its agent's main session.
+    /// True if a message goes to its agent's main session.
     fn is_in_main(&self, origin: &Origin) -> bool {
         let shares_main = match self.dm_scope {
             DmScope::Main => true,
@@ -376,7 +377,7 @@ fn filled(text: &Option<String>) -> Option<&str> {
     text.as_deref().map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// A name that is one part of a key: with a colon in it, one key could mean two origins.
+/// Normalizes a name that becomes one part of a key. A colon is rejected, because one key could then mean two origins.
 fn segment(kind: &'static str, text: &str) -> Result<String, Error> {
     match clean(text) {
         text if text.is_empty() => Err(Error::Empty(kind)),

@@ -1,11 +1,11 @@
-//! A session as lists show it, through the gateway and without it.
+//! Rows of session lists, with and without the gateway.
 
 use std::{cmp::Ordering, sync::Arc};
 
 use homard_proto::{Generation, SessionKey, session::Record};
 use serde_json::{Map, Value, json};
 
-/// Members of a record that this version only carries, and that lists show.
+/// Fields of a record that this version only preserves, and that lists show.
 const CARRIED: [&str; 21] = [
     "modelOverride",
     "providerOverride",
@@ -30,12 +30,12 @@ const CARRIED: [&str; 21] = [
     "category",
 ];
 
-/// The order of lists.
+/// Sort order of lists.
 pub fn newest_first((a_key, a): &(SessionKey, Arc<Record>), (b_key, b): &(SessionKey, Arc<Record>)) -> Ordering {
     b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key))
 }
 
-/// A conversation as lists show it.
+/// Builds the row of a session.
 pub fn session_row(key: &SessionKey, record: &Record, generation: Generation) -> Value {
     let mut row = Map::new();
     let mut put = |name: &str, value: Value| {

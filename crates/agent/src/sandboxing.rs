@@ -1,5 +1,5 @@
-//! Which sessions of an agent work in a sandbox workspace, and where that is. Nothing here holds a command: tools do that,
-//! with the [`SandboxView`] of the run that calls them.
+//! Sandboxed sessions: which sessions of an agent use a sandbox workspace, and its location. Commands are confined by
+//! the tools, with the [`SandboxView`] of the run.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -12,14 +12,14 @@ use homard_proto::{AgentId, SessionKey};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The files of the agent's workspace that a new sandbox workspace begins with. Its memory is not among them.
+/// Files that a new sandbox workspace gets from the agent's workspace. Its memory is not among them.
 const SEEDED: [&str; 7] =
     ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md", "BOOTSTRAP.md"];
 
-/// How large such a file may be.
+/// Maximum size of such a file.
 const LARGEST: u64 = 2 * 1024 * 1024;
 
-/// How many characters of a key are in the name of its directory. A digest tells apart what begins alike.
+/// Characters of a key in its directory name. A digest distinguishes keys with equal prefixes.
 const READABLE: usize = 32;
 
 /// Which sessions are sandboxed: `agents.defaults.sandbox.mode`.
@@ -28,14 +28,14 @@ pub enum SandboxMode {
     /// None.
     #[default]
     Off,
-    /// All but the agent's main session.
+    /// All except the agent's main session.
     NonMain,
     /// All.
     All,
 }
 
 impl SandboxMode {
-    /// Its name in the config.
+    /// Returns the name in the config.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -48,54 +48,54 @@ impl SandboxMode {
 /// Which sessions share a sandbox workspace: `agents.defaults.sandbox.scope`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SandboxScope {
-    /// Each has its own.
+    /// One per session.
     Session,
-    /// Those of one agent share one.
+    /// One per agent.
     #[default]
     Agent,
-    /// All share one.
+    /// One for all.
     Shared,
 }
 
-/// What sandboxed runs may do with the agent's own workspace: `agents.defaults.sandbox.workspaceAccess`.
+/// Access of sandboxed runs to the agent's own workspace: `agents.defaults.sandbox.workspaceAccess`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceAccess {
-    /// Nothing: they do not see it.
+    /// No access.
     #[default]
     None,
-    /// Read it.
+    /// Read-only.
     Ro,
-    /// Work in it; there is no sandbox workspace then.
+    /// Read and write; there is no sandbox workspace then.
     Rw,
 }
 
-/// Which sessions of an agent are sandboxed, and where they work.
+/// Sandbox settings of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sandboxing {
-    /// Which sessions are.
+    /// Which sessions are sandboxed.
     pub mode: SandboxMode,
     /// Which of them share a directory.
     pub scope: SandboxScope,
-    /// What they may do with the agent's workspace.
+    /// Access to the agent's workspace.
     pub access: WorkspaceAccess,
-    /// Where their directories are.
+    /// Parent directory of the sandbox workspaces.
     pub root: PathBuf,
-    /// Whether their tools see as many sessions as others do; else their own, and those that they started.
+    /// True if their tools see the same sessions as others do; else only their own and those that they started.
     pub sees_all_sessions: bool,
 }
 
-/// What a sandboxed run has of the agent's workspace. Tools hold its commands in a sandbox, whatever else is configured.
+/// Access of a sandboxed run to the agent's workspace. Tools always sandbox its commands, whatever else is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxView {
     /// The agent's own workspace.
     pub workspace: PathBuf,
-    /// What may be done with it.
+    /// Access to it.
     pub access: WorkspaceAccess,
 }
 
 impl SandboxView {
-    /// The directory outside the working directory that may be read.
+    /// Returns the directory outside the working directory that may be read.
     pub fn readable(&self) -> Option<&Path> {
         match self.access {
             WorkspaceAccess::Ro => Some(&self.workspace),
@@ -105,7 +105,7 @@ impl SandboxView {
 }
 
 impl Sandboxing {
-    /// Whether a session is sandboxed.
+    /// True if a session is sandboxed.
     pub fn holds(&self, key: &SessionKey) -> bool {
         match self.mode {
             SandboxMode::Off => false,
@@ -114,12 +114,12 @@ impl Sandboxing {
         }
     }
 
-    /// Whether the sub-agents of this agent are sandboxed.
+    /// True if the sub-agents of this agent are sandboxed.
     pub fn holds_subagents(&self) -> bool {
         self.mode != SandboxMode::Off
     }
 
-    /// Where the sandboxed runs of a session work; `workspace` is the agent's own.
+    /// Returns the working directory of a session's sandboxed runs; `workspace` is the agent's own.
     pub(crate) fn directory(&self, (agent, key): (&AgentId, &SessionKey), workspace: &Path) -> PathBuf {
         match (self.access, self.scope) {
             (WorkspaceAccess::Rw, _) => workspace.to_owned(),
@@ -130,7 +130,7 @@ impl Sandboxing {
     }
 }
 
-/// The name of a directory for a key: readable, and no other key has it.
+/// Returns the directory name of a key: readable and unique.
 fn name_of(key: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let readable: String = key.chars().map(plain).take(READABLE).collect();
@@ -138,7 +138,7 @@ fn name_of(key: &str) -> String {
     format!("{}-{digest}", readable.trim_matches('-'))
 }
 
-/// Makes a sandbox workspace, and copies to it what it begins with from the agent's workspace. What exists stays as it is.
+/// Creates a sandbox workspace and copies the initial files from the agent's workspace. Existing files are kept.
 /// Blocks.
 pub(crate) fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -147,7 +147,7 @@ pub(crate) fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
     }
     for name in SEEDED {
         let (from, to) = (workspace.join(name), directory.join(name));
-        // A link could lead anywhere: only plain files are copied.
+        // A symbolic link could lead anywhere: only regular files are copied.
         let is_plain = from.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= LARGEST);
         if !is_plain || to.symlink_metadata().is_ok() {
             continue;
@@ -155,7 +155,7 @@ pub(crate) fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
         let text = fs::read(&from)?;
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to) {
             Ok(mut file) => file.write_all(&text)?,
-            // Another run was faster.
+            // Another run created it first.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }

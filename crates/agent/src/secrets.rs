@@ -1,5 +1,5 @@
-//! Values that must not be seen: results and arguments of tools, system prompts and replies are cleared of them before
-//! they are stored, shown or sent.
+//! Masking of secrets: tool results and arguments, system prompts and replies are masked before they are stored, shown
+//! or sent.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
@@ -13,39 +13,39 @@ use serde_json::Value;
 
 use crate::tool::ToolResult;
 
-/// What stands where a secret was.
+/// Replacement for a secret.
 const MASK: &str = "[secret]";
 
-/// Shorter values are not looked for: they would be found in ordinary words.
+/// Minimum length of a secret; shorter values would match ordinary words.
 const SHORTEST: usize = 8;
 
-/// Characters that may stand between those of a secret without changing how it reads: programs break lines and group digits,
-/// and a reply can be spelled with blanks or with characters that are not shown.
+/// Characters that may be inserted into a secret without changing how it reads: programs break lines and group digits,
+/// and a reply can be spelled with blanks or invisible characters.
 const IGNORED: [char; 12] =
     ['\n', '\r', ' ', '\t', '\u{a0}', '\u{ad}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{202f}', '\u{feff}'];
 
-/// The alphabet of base32, in lower case.
+/// Base32 alphabet, in lower case.
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Values that must not be seen. Clones are cheap; debug output has none of them.
+/// Secret values. Clones are cheap; debug output shows none of them.
 #[derive(Clone, Default)]
 pub struct Secrets(Option<Arc<Patterns>>);
 
 struct Patterns {
     search: AhoCorasick,
-    /// Every spelling, sorted.
+    /// All spellings, sorted.
     spellings: Vec<String>,
 }
 
 impl Secrets {
-    /// These values, as they are and as `spellings` has them. Case and `IGNORED` characters make no difference.
+    /// Matches these values literally and in all encodings of `spellings`, regardless of case and `IGNORED` characters.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let values = values.into_iter().filter(|value| value.len() >= SHORTEST);
         let patterns: BTreeSet<String> = values.flat_map(|value| spellings(&value)).collect();
         if patterns.is_empty() {
             return Self::default();
         }
-        // The longest at a place, so that a key is not half hidden by one that it begins with.
+        // Leftmost-longest, so that a key is not half masked by a shorter one with the same prefix.
         let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns);
         match built {
             Ok(search) => Self(Some(Arc::new(Patterns { search, spellings: patterns.into_iter().collect() }))),
@@ -56,7 +56,7 @@ impl Secrets {
         }
     }
 
-    /// A text without them, also where they are broken over several lines.
+    /// Masks secrets in a text, also if they are broken over several lines.
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let Some(patterns) = &self.0 else { return text.into() };
         match patterns.clear(text, text.len()) {
@@ -65,7 +65,7 @@ impl Secrets {
         }
     }
 
-    /// Masks a text that arrives in pieces.
+    /// Returns a masker for a text that arrives in pieces.
     pub(crate) fn stream(&self) -> MaskedStream {
         MaskedStream { secrets: self.clone(), pending: String::new() }
     }
@@ -80,7 +80,7 @@ impl Secrets {
         }
     }
 
-    /// A copy of a value without them, if it has any.
+    /// Returns a masked copy of a value; `None` if it contains no secret.
     pub fn masked_value(&self, value: &Value) -> Option<Value> {
         self.0.as_ref()?;
         let mut clear = value.clone();
@@ -88,7 +88,7 @@ impl Secrets {
         (clear != *value).then_some(clear)
     }
 
-    /// Clears the blocks of a message, arguments of calls among them.
+    /// Masks the blocks of a message, including arguments of calls.
     pub(crate) fn mask_blocks(&self, content: &mut [Block]) {
         if self.0.is_none() {
             return;
@@ -101,7 +101,7 @@ impl Secrets {
         }
     }
 
-    /// Clears a block of text or reasoning. Reasoning that changes loses its signature, which would not match any more.
+    /// Masks a block of text or reasoning. Changed reasoning loses its signature, which would no longer match.
     pub(crate) fn mask_words(&self, block: &mut Block) {
         match block {
             Block::Text(text) => self.mask_string(&mut text.text),
@@ -115,14 +115,14 @@ impl Secrets {
         }
     }
 
-    /// Clears a text in place.
+    /// Masks a text in place.
     pub fn mask_string(&self, text: &mut String) {
         if let Cow::Owned(clear) = self.mask(text) {
             *text = clear;
         }
     }
 
-    /// What a tool said, without them.
+    /// Masks a tool result.
     pub fn mask_result(&self, mut result: ToolResult) -> ToolResult {
         if self.0.is_none() {
             return result;
@@ -149,8 +149,8 @@ impl Secrets {
 }
 
 impl Patterns {
-    /// The text before a byte without the secrets that begin there, and how many bytes of the text that takes. A secret
-    /// that begins before the byte is replaced whole.
+    /// Masks the secrets that start before the byte `until`. Returns the masked text and the number of bytes it covers;
+    /// a secret that starts before `until` is replaced as a whole.
     fn clear<'a>(&self, text: &'a str, until: usize) -> (Cow<'a, str>, usize) {
         let (joined, places) = join(text);
         let mut clear = String::new();
@@ -172,7 +172,7 @@ impl Patterns {
         (clear.into(), end)
     }
 
-    /// Where the longest end of a text begins that may be the beginning of a secret.
+    /// Returns the start of the longest suffix that may be the beginning of a secret.
     fn open_end(&self, text: &str) -> Option<usize> {
         let (joined, places) = join(text);
         let is_begun = |end: &str| {
@@ -184,7 +184,7 @@ impl Patterns {
     }
 }
 
-/// A text that arrives in pieces, masked: what may be the beginning of a secret waits for the next piece.
+/// Masks a text that arrives in pieces: a possible beginning of a secret is held back until the next piece.
 #[derive(Debug)]
 pub(crate) struct MaskedStream {
     secrets: Secrets,
@@ -192,7 +192,7 @@ pub(crate) struct MaskedStream {
 }
 
 impl MaskedStream {
-    /// What can be shown after another piece.
+    /// Adds a piece. Returns the text that can be shown.
     pub(crate) fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         let Some(patterns) = &self.secrets.0 else { return piece.into() };
         self.pending.push_str(piece);
@@ -202,22 +202,22 @@ impl MaskedStream {
             let (clear, taken) = patterns.clear(&self.pending, until);
             shown.push_str(&clear);
             self.pending.drain(..taken);
-            // A secret reached beyond the open end: what is behind it may be the beginning of another one.
+            // A secret extended beyond the open end: the text after it may be the beginning of another one.
             if taken <= until {
                 return shown.into();
             }
         }
     }
 
-    /// What was held back, now that nothing follows.
+    /// Returns the text that was held back, at the end of the stream.
     pub(crate) fn finish(&mut self) -> String {
         let rest = std::mem::take(&mut self.pending);
         self.secrets.mask(&rest).into_owned()
     }
 }
 
-/// Positions in a text whose ignored characters were left out: for each run of characters that stayed, where it begins
-/// without and with what was left out.
+/// Maps positions in a text without ignored characters to the original: for each run of kept characters, its start in
+/// both.
 struct Places(Vec<(usize, usize)>);
 
 impl Places {
@@ -228,7 +228,7 @@ impl Places {
     }
 }
 
-/// A text in lower case, without its ignored characters.
+/// Converts a text to lower case without ignored characters.
 fn join(text: &str) -> (String, Places) {
     let (mut joined, mut places) = (String::with_capacity(text.len()), Vec::new());
     let mut at = 0;
@@ -251,8 +251,8 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A value as it is, and in the encodings that programs and models know by heart, in lower case and without ignored
-/// characters: JSON, percent-encoding, hex, numbers of characters, base64, base32, backwards and rot13.
+/// Returns a value in plain form and in common encodings, in lower case and without ignored characters: JSON,
+/// percent-encoding, hex, character codes, base64, base32, reversed and rot13.
 fn spellings(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
     let each = |written: &dyn Fn(u8) -> String, between: &str| {
@@ -280,8 +280,8 @@ fn spellings(value: &str) -> Vec<String> {
         value.chars().rev().collect(),
         value.chars().map(rot13).collect(),
     ];
-    // Within a longer text, base64 and base32 write it in one of three or five ways; what it shares with its neighbours is
-    // left out.
+    // Inside a longer text, base64 and base32 have three or five alignments; the characters that depend on neighbouring
+    // bytes are left out.
     for (size, encoders) in [(3, &[standard as fn(&[u8]) -> String, url_safe][..]), (5, &[base32])] {
         for skip in 0..size {
             let Some(rest) = bytes.get(skip..) else { continue };
@@ -302,7 +302,7 @@ fn url_safe(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Base32 of whole groups of five bytes.
+/// Encodes whole groups of five bytes in base32.
 fn base32(bytes: &[u8]) -> String {
     let group = |group: &[u8]| {
         let bits = group.iter().fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
@@ -378,7 +378,7 @@ mod tests {
             let whole: Vec<&str> = spelled.split_inclusive(|_| true).collect();
             assert!(streamed(&secrets, &whole).0.contains(MASK), "{spelled}");
         }
-        // A part of it, and ordinary text, stay.
+        // A part of it, and ordinary text, are kept.
         for plain in ["sk-canary is a bird", "The quoted price: 0123456789", "a b c d e f"] {
             assert_eq!(secrets.mask(plain), plain);
         }
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(secrets.mask("sk-1234567890!"), "[secret]!");
     }
 
-    /// The text of a stream, and the longest part of it that was held back.
+    /// Returns the text of a stream, and the longest part that was held back.
     fn streamed(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
         let mut stream = secrets.stream();
         let (mut shown, mut held) = (String::new(), 0);
@@ -426,7 +426,7 @@ mod tests {
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
             assert_eq!(streamed(&secrets, &pieces).0, clear, "{width}");
         }
-        // What begins no secret is not held back.
+        // Text that starts no secret is not held back.
         assert_eq!(streamed(&secrets, &["é", "ü ", "\n", "é"]), ("éü \né".to_owned(), 0));
         assert_eq!(streamed(&Secrets::default(), &["sk-", "12345678"]), ("sk-12345678".to_owned(), 0));
         // One secret inside the beginning of another.

@@ -1,4 +1,5 @@
-//! Making a session's conversation short: asks a model to sum it up, and says which line is to be written. Nothing is written here, so whatever breaks it off, the conversation is as it was.
+//! Compaction of a session's history: asks a model for a summary and builds the transcript entry. Writes nothing
+//! itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,69 +32,69 @@ use crate::{
     purse::Payer,
 };
 
-/// How long a model may take for one part of a summary.
+/// Time limit for one part of a summary.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long all of it may take. After that no model is asked any more.
+/// Time limit for the whole compaction. After that no model is asked any more.
 const MOST: Duration = Duration::from_secs(300);
 
-/// What is to be made short, and for whom.
+/// Parameters of a compaction.
 pub(crate) struct Work<'a> {
-    /// What is told.
+    /// The history.
     pub(crate) conversation: &'a Conversation,
-    /// How many tokens that takes, as well as it is known.
+    /// Its number of tokens, as exact as known.
     pub(crate) tokens: u64,
-    /// How.
+    /// Compaction settings.
     pub(crate) settings: &'a Settings,
-    /// The window of the model that goes on.
+    /// Context window of the model that continues.
     pub(crate) window: u64,
-    /// What it is told besides the conversation, in tokens.
+    /// Tokens of its request besides the history.
     pub(crate) overhead: u64,
-    /// Who sums up: when one fails, the next one is asked.
+    /// Models for the summary: if one fails, the next one is asked.
     pub(crate) models: Vec<Arc<dyn Model>>,
     /// What the user asked to pay attention to.
     pub(crate) focus: Option<String>,
-    /// The ways that were taken before.
+    /// Strategies already used.
     pub(crate) ladder: Ladder,
-    /// Fires when it is to be broken off.
+    /// Cancels the compaction.
     pub(crate) cancel: CancellationToken,
-    /// What pays for it.
+    /// Budget of the run.
     pub(crate) payer: Payer,
 }
 
-/// A conversation that was made short.
+/// A compacted history.
 #[derive(Debug)]
 pub(crate) struct Short {
-    /// What came of it.
+    /// Result of the compaction.
     pub(crate) outcome: Box<Outcome>,
-    /// The first line that is kept; none if nothing is.
+    /// First entry that is kept; `None` if none is.
     first_kept: Option<EntryId>,
-    /// How many tokens there were before, and how many there are now.
+    /// Tokens before and after.
     pub(crate) tokens: (u64, u64),
-    /// The ways that were taken by now.
+    /// Strategies used so far.
     pub(crate) ladder: Ladder,
-    /// What the model took that summed up.
+    /// Token usage of the summary requests.
     pub(crate) usage: Usage,
 }
 
-/// Why a conversation was not made short.
+/// Why a history was not compacted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotShort {
-    /// There is nothing to do.
+    /// There is nothing to compact.
     #[error("{0}")]
     Nothing(Nothing),
-    /// It cannot be done.
+    /// It cannot be compacted.
     #[error("{0}")]
     GaveUp(GaveUp),
-    /// It would cut a message that is not to be cut.
+    /// It would truncate a message that must not be truncated.
     #[error("the message does not fit")]
     TooLong(TruncatedInput),
-    /// It was broken off.
+    /// It was cancelled.
     #[error("it was stopped")]
     Stopped,
 }
 
-/// What the conversation may take of a model's window, when so much is told besides.
+/// Returns how much of a model's window the history may use, given the overhead of the request.
 pub(crate) fn limits(
     conversation: &Conversation,
     settings: &Settings,
@@ -109,7 +110,7 @@ pub(crate) fn limits(
     settings.limits(window, overhead, scale)
 }
 
-/// Whether a compaction that is asked for would find nothing to do. Asks no model.
+/// True if a requested compaction would have nothing to do. Makes no model request.
 pub(crate) fn has_nothing_to_do(
     conversation: &Conversation,
     settings: &Settings,
@@ -121,14 +122,14 @@ pub(crate) fn has_nothing_to_do(
     matches!(Compaction::new(task, Ladder::default()).step(), Step::Nothing(_))
 }
 
-/// What a model is shown of a conversation: its lines, how many the last compaction kept, and what that wrote.
+/// Returns the entries, how many of them the last compaction kept, and its summary.
 fn shown(conversation: &Conversation) -> (Vec<Line>, Option<usize>, Option<Previous>) {
     let summary = conversation.summary();
     let previous = summary.map(|summary| Previous { text: summary.text.clone(), details: summary.details.clone() });
     (conversation.lines(), conversation.kept(), previous)
 }
 
-/// Makes a conversation short.
+/// Compacts a history.
 pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
     let (lines, kept, previous) = shown(work.conversation);
     let limits = limits(work.conversation, work.settings, (work.window, work.overhead), work.ladder);
@@ -148,7 +149,7 @@ pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
         match compaction.step() {
             Step::Ask(question) => {
                 let left = deadline.saturating_duration_since(tokio::time::Instant::now()).min(PATIENCE);
-                // There is one as long as anything is asked.
+                // There is a model as long as a request is pending.
                 let Some(model) = work.models.get(compaction.asked()) else {
                     compaction.answer(Err(Refused::Failed));
                     continue;
@@ -172,11 +173,11 @@ pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
     }
 }
 
-/// The least estimate that a number is compared with; below it the ratio says nothing.
+/// Minimum estimate for a comparison; below it the ratio is meaningless.
 const COMPARABLE: u64 = 1_000;
 
-/// How many tokens there were, if so many were counted, and how many are left: estimates are as far from the truth after
-/// as before. What is far below an estimate was counted by somebody who cannot count.
+/// Returns the tokens before and after, calibrated by a provider's count: the estimate after is assumed to be off by
+/// the same factor as the estimate before. A count far below the estimate is not trusted.
 fn calibrated(outcome: &Outcome, counted: u64) -> (u64, u64) {
     let &Outcome { before, after, .. } = outcome;
     if before < COMPARABLE {
@@ -188,17 +189,17 @@ fn calibrated(outcome: &Outcome, counted: u64) -> (u64, u64) {
 }
 
 impl Short {
-    /// How much of the newest message was kept, if that was not all.
+    /// Returns how much of the newest message was kept, if it was truncated.
     pub(crate) fn truncated(&self) -> Option<TruncatedInput> {
         branch::truncated(&self.outcome.details)
     }
 
-    /// How it was done, in a word.
+    /// Returns the name of the compaction strategy.
     pub(crate) fn way(&self) -> &'static str {
         self.outcome.way.map_or(RESULTS, Way::as_str)
     }
 
-    /// What is told from now on, and the line that says so, under this name. It names the run that wrote it.
+    /// Returns the compacted history and the transcript entry with this id. The entry names the run that made it.
     pub(crate) fn apply(&self, told: &Conversation, id: &EntryId, run: &RunId) -> (Conversation, Kind) {
         let Outcome { summary, details, kept, .. } = &*self.outcome;
         let mut details = details.clone();
@@ -214,7 +215,7 @@ impl Short {
     }
 }
 
-/// The last compaction of a conversation, if this run made it.
+/// Returns the last compaction of a history, if this run made it.
 pub(crate) fn made_by(run: &RunId, told: &Conversation) -> Option<Compacted> {
     let Summary { details, line: (id, before), .. } = told.summary()?;
     let number = |name: &str| details.get(name).and_then(Value::as_u64);
@@ -231,7 +232,7 @@ pub(crate) fn made_by(run: &RunId, told: &Conversation) -> Option<Compacted> {
     })
 }
 
-/// That a compaction was made, as the run that made it tells it. `next` says what follows it.
+/// Builds the event of a compaction. `next` says what follows it.
 pub(crate) fn told(made: Compacted, next: Next) -> RunEvent {
     let ways = Way::ALL.map(Way::as_str);
     RunEvent::Compacted {
@@ -247,21 +248,21 @@ pub(crate) fn told(made: Compacted, next: Next) -> RunEvent {
 /// What follows a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The first answer to the newest message: what the compaction cut of that, no model has read.
+    /// The first answer to the newest message: no model has read what the compaction truncated of it.
     FirstAnswer,
     /// Another answer.
     Answer,
-    /// Nothing: somebody asked for it.
+    /// Nothing: the compaction was requested.
     Nothing,
 }
 
-/// The word for a compaction that only shows less of results.
+/// Name of a compaction that only shortens tool results.
 const RESULTS: &str = "results";
 
-/// What names the run in the details of a compaction.
+/// Field of a compaction's details with the run id.
 const RUN: &str = "runId";
 
-/// Asks for a part of a summary.
+/// Requests a part of a summary.
 async fn ask(model: &dyn Model, ask: Ask, (payer, usage): (&Payer, &mut Usage)) -> Result<String, Refused> {
     let prompt = tokens::estimate(&ask.system) + tokens::estimate(&ask.user);
     let mut request = Request {
@@ -270,7 +271,7 @@ async fn ask(model: &dyn Model, ask: Ask, (payer, usage): (&Payer, &mut Usage)) 
         max_output: Some(ask.max_tokens),
         ..Request::default()
     };
-    // There are ways without a model.
+    // Without budget, strategies without a model remain.
     let Ok(hold) = payer.reserve(model.spec(), prompt, &mut request).await else { return Err(Refused::Failed) };
     let mut stream = model.stream(request);
     let mut said = String::new();
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(told(10_000, 4_000, 10_000), (10_000, 4_000));
         assert_eq!(told(10_000, 4_000, 15_000), (15_000, 6_000));
         assert_eq!(told(10_000, 4_000, 8_000), (8_000, 3_200));
-        // Whoever counts so has not seen it, or has seen more than we know of.
+        // A count this far off covers other content than the estimate.
         assert_eq!(told(10_000, 4_000, 100), (2_500, 1_000));
         assert_eq!(told(10_000, 4_000, 90_000), (90_000, 16_000));
         assert_eq!(told(900, 400, 600), (600, 400));

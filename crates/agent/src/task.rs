@@ -1,11 +1,12 @@
-//! The one door to the runtime: a task has a name and carries its span.
+//! The only place that spawns tasks: each has a name and a tracing span.
 
 use std::future::Future;
 
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-/// Spawns a task that somebody joins or cancels. Its span is the caller's, so its log lines say to what they belong.
+/// Spawns a task that is joined or cancelled by its owner. It inherits the caller's span, so its log lines have
+/// context.
 pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,

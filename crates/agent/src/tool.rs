@@ -1,4 +1,4 @@
-//! The seam between the loop and what an agent can do.
+//! Interface between the agent loop and tools.
 
 use std::{
     collections::BTreeMap,
@@ -26,90 +26,90 @@ use crate::{Hub, Inbound, command::OWNER, context::lean, policy::Sender, sandbox
 
 pub use crate::lane::slots::Lender;
 
-/// Something that an agent can do.
+/// A tool of an agent.
 ///
-/// The arguments were checked against the spec's schema before `call`. A failure is a [`ToolResult`] that says so:
-/// the model reads it and goes on. `call` must end soon after `cx.cancel` fires; one that does not is dropped.
+/// The arguments were validated against the spec's schema before `call`. A failure is a [`ToolResult`] with `is_error`:
+/// the model reads it and continues. `call` must return soon after `cx.cancel` is cancelled; otherwise it is dropped.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// What the model is told of it.
+    /// Returns the tool's description for the model.
     fn spec(&self) -> ToolSpec;
 
-    /// Whether it may be repeated after a crash.
+    /// Returns whether a call may be repeated after a crash.
     fn class(&self) -> ToolClass;
 
-    /// Does it.
+    /// Executes a call.
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult;
 }
 
-/// What a tool may know of the run that calls it.
+/// Context of a tool call.
 #[derive(Debug, Clone)]
 pub struct ToolCx {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// The session.
+    /// Key of the session.
     pub session: SessionKey,
-    /// The call.
+    /// Id of the call.
     pub call: CallId,
-    /// The directory that the agent works in; paths do not leave it.
+    /// Working directory of the agent; paths must not leave it.
     pub workdir: PathBuf,
-    /// What a sandboxed run has of the agent's workspace; `None` for a run that is not sandboxed.
+    /// Access of a sandboxed run to the agent's workspace; `None` for a run that is not sandboxed.
     pub sandbox: Option<SandboxView>,
-    /// Fires when the run is stopped or out of time.
+    /// Cancelled when the run is aborted or out of time.
     pub cancel: CancellationToken,
-    /// Where news of a long call goes.
+    /// Receives progress of a long call.
     pub progress: Progress,
-    /// The run's right to be at work, for a tool that waits for others.
+    /// The run's slot, for a tool that waits for other runs.
     pub slot: Lender,
-    /// What commands of this run find in their environment besides what every command does.
+    /// Additional environment variables for commands of this run.
     pub variables: Variables,
-    /// Who asked, and from where.
+    /// Principal and route of the request.
     pub origin: Origin,
-    /// The house, for tools that look at sessions or start runs; none for a tool that is called outside a run.
+    /// The hub, for tools that read sessions or start runs; `None` for a call outside a run.
     pub hub: Option<Hub>,
 }
 
 impl ToolCx {
-    /// A directory besides the working directory that the call may read.
+    /// Returns a directory besides the working directory that the call may read.
     pub fn readable(&self) -> Option<&Path> {
         self.sandbox.as_ref().and_then(SandboxView::readable)
     }
 
-    /// Whether the call may send files of the workspace to somebody.
+    /// True if the call may send files of the workspace.
     pub fn opens_workspace(&self) -> bool {
         let is_granted =
             |hub: &Hub| hub.agents().of(self.session.agent()).opens_workspace((&self.origin, &self.session));
         self.origin.is_owner() || self.hub.as_ref().is_some_and(is_granted)
     }
 
-    /// Whether the call may have addresses of the web loaded that it writes: see [`Profile::loads_addresses`].
+    /// True if the call may cause URLs that it writes to be loaded: see [`Profile::loads_addresses`].
     pub fn loads_addresses(&self) -> bool {
         let may = |hub: &Hub| hub.agents().of(self.session.agent()).loads_addresses((&self.origin, &self.session));
         self.hub.as_ref().is_none_or(may)
     }
 
-    /// Where it is noted what matters to whoever guards the house; nowhere for a tool that is called outside a run.
+    /// Returns the audit log; a disabled one for a call outside a run.
     pub fn audit(&self) -> Audit {
         self.hub.as_ref().map(Hub::audit).unwrap_or_default()
     }
 }
 
-/// Who asked for a run, and from where.
+/// Who requested a run, and from where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Who asked.
+    /// Principal.
     pub principal: String,
-    /// Where the message came from, and where answers go.
+    /// Origin of the message and destination of replies.
     pub route: Route,
-    /// Working directory that the request asked for; `None` for the agent's workspace. Runs that this one starts work
-    /// there, too.
+    /// Working directory that the request asked for; `None` for the agent's workspace. Runs started by this one inherit
+    /// it.
     pub cwd: Option<PathBuf>,
     /// How much of the principal's authority the run has.
     pub authority: Authority,
 }
 
 impl Origin {
-    /// Origin of the run that a message asks for.
+    /// Origin of a message's run.
     pub(crate) fn of(inbound: &Inbound) -> Self {
         Self {
             principal: inbound.principal.clone(),
@@ -119,24 +119,24 @@ impl Origin {
         }
     }
 
-    /// Whether the owner asked, now or when a job was made.
+    /// True if the owner requested it, now or by creating a job.
     pub fn is_owner(&self) -> bool {
         is_owner(&self.principal)
     }
 
-    /// Whether the owner asked with all of their authority: for what needs `operator.admin` as a method.
+    /// True if the owner requested it with full authority: for actions that need `operator.admin` as a method.
     pub fn is_admin(&self) -> bool {
         self.sender() == Sender::Owner
     }
 
-    /// Who asked, as far as the rules for tools go.
+    /// Returns the sender for the tool policy.
     pub(crate) fn sender(&self) -> Sender {
         sender(&self.principal, self.authority)
     }
 }
 
 impl Inbound {
-    /// Who asks, as far as the rules for tools go.
+    /// Returns the sender for the tool policy.
     pub(crate) fn rights(&self) -> Sender {
         sender(&self.principal, self.authority)
     }
@@ -154,12 +154,12 @@ fn sender(principal: &str, authority: Authority) -> Sender {
     }
 }
 
-/// Environment variables for the commands of a run, which may be secrets: they are never shown.
+/// Environment variables for the commands of a run. They may be secrets and are never shown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Variables(Arc<BTreeMap<String, String>>);
 
 impl Variables {
-    /// All of them.
+    /// Iterates over all variables.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -177,7 +177,7 @@ impl fmt::Debug for Variables {
     }
 }
 
-/// Where news of a long call goes.
+/// Receives progress of a long call.
 #[derive(Debug, Clone)]
 pub struct Progress {
     sender: Option<mpsc::UnboundedSender<ToolResult>>,
@@ -185,67 +185,67 @@ pub struct Progress {
 
 impl Progress {
     pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<ToolResult>) {
-        // Unbounded: a tool must not wait for a reader. The run reads it all the time while the tool is at work.
+        // Unbounded: a tool must not wait for a reader. The run drains it while the tool runs.
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self { sender: Some(sender) }, receiver)
     }
 
-    /// Nobody listens: for a tool that is called outside a run.
+    /// Drops all progress: for a call outside a run.
     pub fn silent() -> Self {
         Self { sender: None }
     }
 
-    /// Tells how far the call has come: the result so far, or its newest part.
+    /// Reports progress: the result so far, or its newest part.
     pub fn report(&self, partial: ToolResult) {
         if let Some(sender) = &self.sender {
-            // A run that is over does not listen any more, and that is fine.
+            // A run that has ended no longer reads it.
             sender.send(partial).ok();
         }
     }
 }
 
-/// What a tool answers.
+/// Result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolResult {
-    /// What the model reads.
+    /// Content for the model.
     pub content: Vec<Block>,
-    /// What programs read.
+    /// Details for programs.
     pub details: Option<Value>,
-    /// Whether it failed.
+    /// True if the call failed.
     pub is_error: bool,
 }
 
 impl ToolResult {
-    /// A plain answer.
+    /// A plain text result.
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Block::text(text)], details: None, is_error: false }
     }
 
-    /// A failure that the model can read and act on.
+    /// An error that the model can read and act on.
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
     }
 
-    /// The same answer with facts for programs.
+    /// Adds details for programs.
     pub fn with_details(mut self, details: Value) -> Self {
         self.details = Some(details);
         self
     }
 }
 
-/// The tools of an agent, their schemas compiled once.
+/// Tools of an agent, with compiled schemas.
 #[derive(Clone, Default)]
 pub struct Toolbox {
     tools: BTreeMap<String, Held>,
     told: Arc<Told>,
-    /// What is told of some of them only, as far as somebody asked: most runs are asked by the same people.
+    /// Cached specs of subsets: most runs of an agent use the same few.
     parts: Arc<Mutex<Vec<Arc<Told>>>>,
 }
 
-/// How many selections of a toolbox are remembered.
+/// Maximum number of cached subsets.
 const PARTS: usize = 16;
 
-/// What models are told of tools, written once.
+/// Tool specs for models, built once.
 #[derive(Default)]
 struct Told {
     all: Arc<[ToolSpec]>,
@@ -271,7 +271,7 @@ impl fmt::Debug for Toolbox {
 }
 
 impl Toolbox {
-    /// Puts tools together; of two with one name the later stays.
+    /// Builds a toolbox; of two tools with the same name the later one is kept.
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         let mut specs = BTreeMap::new();
         let mut held = BTreeMap::new();
@@ -284,7 +284,7 @@ impl Toolbox {
         Self { tools: held, told: Told::new(specs.into_values()), ..Self::default() }
     }
 
-    /// These tools and others; of two with one name the other stays.
+    /// Adds other tools; of two with the same name the other one is kept.
     pub(crate) fn and(mut self, others: Self) -> Self {
         if others.tools.is_empty() {
             return self;
@@ -295,32 +295,32 @@ impl Toolbox {
         Self { tools: self.tools, told: Told::new(specs.into_values()), ..Self::default() }
     }
 
-    /// Their names.
+    /// Returns the names of all tools.
     pub(crate) fn names(&self) -> std::collections::BTreeSet<String> {
         self.tools.keys().cloned().collect()
     }
 
-    /// What the model is told, by name.
+    /// Returns all tool specs, sorted by name.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
         self.told.all.clone()
     }
 
-    /// What a model is told that takes little.
+    /// Returns compact tool specs, for models with a small context window.
     pub(crate) fn brief_specs(&self) -> Arc<[ToolSpec]> {
         self.told.briefly.get_or_init(|| lean::tools(&self.told.all)).clone()
     }
 
-    /// The same tools without those that are not `allowed`; no schema is compiled again.
+    /// Returns the toolbox with only the `allowed` tools, without compiling schemas again.
     pub fn only(&self, allowed: impl Fn(&str) -> bool) -> Self {
         let tools = self.tools.iter().filter(|(name, _)| allowed(name));
         let tools: BTreeMap<_, _> = tools.map(|(name, held)| (name.clone(), held.clone())).collect();
         let told = self.told_of(&tools);
-        // What is told of a part is remembered where it was asked for first, so that copies find it again.
+        // Specs of a subset are cached in the original toolbox, so that clones find them again.
         let parts = if Arc::ptr_eq(&told, &self.told) { self.parts.clone() } else { Arc::default() };
         Self { tools, told, parts }
     }
 
-    /// What is told of some of these tools.
+    /// Returns the specs of a subset of these tools.
     fn told_of(&self, tools: &BTreeMap<String, Held>) -> Arc<Told> {
         if tools.len() == self.tools.len() {
             return self.told.clone();
@@ -340,12 +340,12 @@ impl Toolbox {
         told
     }
 
-    /// Whether there is a tool of this name.
+    /// True if there is a tool with this name.
     pub fn has(&self, name: &str) -> bool {
         self.tools.contains_key(name)
     }
 
-    /// Finds a tool and checks its arguments; `Err` is the answer for the model.
+    /// Finds a tool and validates its arguments; `Err` is the result for the model.
     pub fn prepare(&self, name: &str, arguments: &Value) -> Result<(Arc<dyn Tool>, Value), ToolResult> {
         let Some(held) = self.tools.get(name) else {
             return Err(ToolResult::error(format!("Tool {name} not found")));

@@ -1,6 +1,7 @@
-//! One writer for all sessions: whatever is waiting is committed together.
+//! Group commit: one writer for all sessions commits all waiting records together.
 //!
-//! Under load many runs share one sync; alone, a run waits for nobody. Records keep the order in which they were sent.
+//! Under load many runs share one sync; a single run waits for no other. Records keep the order in which they were
+//! sent.
 
 use std::sync::{
     Arc,
@@ -15,17 +16,17 @@ use tokio::{
 
 use crate::{hub::Admission, tape::Tape, task};
 
-/// How many records one commit takes at most.
+/// Maximum number of records in one commit.
 const BATCH: usize = 512;
 
-/// A handle on the one writer.
+/// Handle of the writer.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    // Unbounded: a run sends a few records a step and waits at its barriers, so what is queued is bounded by the runs.
+    // Unbounded: a run sends a few records per step and waits at its barriers, so the queue is bounded by the runs.
     queue: mpsc::UnboundedSender<Write>,
-    /// How many of them are not on disk yet, nor refused by it.
+    /// Number of queued writes that are neither committed nor rejected yet.
     open: Arc<AtomicUsize>,
-    /// Whether the last batch was not stored.
+    /// True if the last batch was not stored.
     failed: Arc<AtomicBool>,
 }
 
@@ -35,49 +36,48 @@ struct Write {
     then: Then,
 }
 
-/// What happens once the records are on disk, or were refused by it.
+/// What happens once the records are committed or rejected.
 #[derive(Debug, Default)]
 pub(crate) struct Then {
-    /// The sender of a message learns whether it was taken, and so do those who read its tape; the first record is its
-    /// accept.
+    /// Reports the admission of a message to its sender and its tape; the first record is its accept.
     admit: Option<(watch::Sender<Admission>, Arc<Tape>)>,
-    /// So many held facts of this tape become visible.
+    /// Publishes this number of staged events of this tape.
     publish: Option<(Arc<Tape>, usize)>,
-    /// Whether the records end the run: they are stored also when earlier ones of it were not.
+    /// True if the records end the run: they are stored even if earlier ones of it were not.
     is_end: bool,
-    /// Somebody waits for it.
+    /// Receives the result.
     tell: Option<oneshot::Sender<Result<Vec<Verdict>, Error>>>,
 }
 
 impl Then {
-    /// The sender of a message learns whether it was taken.
+    /// Reports the admission of a message to its sender.
     pub(crate) fn admit(admission: watch::Sender<Admission>, tape: &Arc<Tape>) -> Self {
         Self { admit: Some((admission, tape.clone())), ..Self::default() }
     }
 
-    /// Held facts become visible.
+    /// Publishes staged events.
     pub(crate) fn publish(tape: &Arc<Tape>, facts: usize) -> Self {
         Self { publish: Some((tape.clone(), facts)), ..Self::default() }
     }
 
-    /// Held facts become visible, and with them the end of the run.
+    /// Publishes staged events, including the end of the run.
     pub(crate) fn end(tape: &Arc<Tape>, facts: usize) -> Self {
         Self { is_end: true, ..Self::publish(tape, facts) }
     }
 
-    /// Whether an earlier commit of the run failed: what it wrote since would leave a hole in the transcript.
+    /// True if an earlier commit of the run failed: its later records would leave a gap in the transcript.
     fn is_void(&self) -> bool {
         !self.is_end && self.publish.as_ref().is_some_and(|(tape, _)| tape.broken().is_some())
     }
 
-    /// And, at the same time, held facts become visible.
+    /// Also publishes staged events.
     pub(crate) fn and_publish(self, tape: &Arc<Tape>, facts: usize) -> Self {
         Self { publish: Some((tape.clone(), facts)), ..self }
     }
 }
 
 impl Writer {
-    /// Starts the writer; it ends when the last handle is gone.
+    /// Starts the writer; it ends when the last handle is dropped.
     pub(crate) fn start(store: Arc<dyn Store>, fence: Fence) -> (Self, JoinHandle<()>) {
         let (queue, waiting) = mpsc::unbounded_channel();
         let (open, failed) = (Arc::default(), Arc::default());
@@ -85,18 +85,18 @@ impl Writer {
         (writer, task::spawn("writer", write((store, fence), waiting, (open, failed))))
     }
 
-    /// Whether the last batch was not stored: the disk failed, or has no room.
+    /// True if the last batch was not stored: a disk failure, or a full disk.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Puts records in line. Whoever waits on `then` learns of a writer that is gone by its silence.
+    /// Queues records. If the writer is gone, the senders in `then` are dropped.
     pub(crate) fn send(&self, records: Vec<Rec>, then: Then) {
         self.open.fetch_add(1, Ordering::AcqRel);
         self.queue.send(Write { records, then }).ok();
     }
 
-    /// Waits until everything sent before is on disk, or was refused by it.
+    /// Waits until everything sent before is committed or rejected.
     pub(crate) async fn barrier(&self) -> Result<(), Error> {
         if self.open.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -104,12 +104,12 @@ impl Writer {
         self.commit(Vec::new()).await
     }
 
-    /// Puts records in line and waits until they are on disk.
+    /// Queues records and waits until they are on disk.
     pub(crate) async fn commit(&self, records: Vec<Rec>) -> Result<(), Error> {
         self.judge(records).await.map(drop)
     }
 
-    /// Puts records in line and waits for what the store says to each.
+    /// Queues records and waits for the store's verdict on each.
     pub(crate) async fn judge(&self, records: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let (tell, told) = oneshot::channel();
         self.send(records, Then { tell: Some(tell), ..Then::default() });
@@ -153,7 +153,7 @@ async fn write(
 fn settle(then: Then, verdicts: Result<Vec<Verdict>, Error>) {
     let is_taken = matches!(&verdicts, Ok(verdicts) if verdicts.first() == Some(&Verdict::Stored));
     match (&then.admit, then.publish) {
-        // The message was not taken in, so there is no run to tell of.
+        // The message was not accepted, so there is no run.
         (Some((_, tape)), _) if !is_taken => tape.refuse(),
         (_, None) => {}
         (_, Some((tape, facts))) => match &verdicts {
@@ -166,12 +166,12 @@ fn settle(then: Then, verdicts: Result<Vec<Verdict>, Error>) {
         admit.send_replace(admission(&verdicts));
     }
     if let Some(tell) = then.tell {
-        // Whoever asked may have gone, and that is fine.
+        // The caller may have gone; the result is then dropped.
         tell.send(verdicts).ok();
     }
 }
 
-/// Whether a message was taken in, by what the store says to its first record.
+/// Returns the admission of a message from the store's verdict on its first record.
 pub(crate) fn admission(verdicts: &Result<Vec<Verdict>, Error>) -> Admission {
     match verdicts.as_ref().map(|verdicts| verdicts.first()) {
         Ok(Some(Verdict::Stored)) => Admission::Accepted,

@@ -1,7 +1,7 @@
-//! Submitters, lanes that go when they have nothing to do, and lanes that break, in thousands of orders of their steps.
+//! Model-checks the lane registry: submitters, lanes that retire and lanes that panic, in thousands of schedules.
 //!
-//! The registry is the hub's own file; only the lock around it and the mailboxes are such that each of their uses is a
-//! place where another thread may go first.
+//! The registry is the hub's own file; only its lock and the mailboxes are replaced by versions at which the scheduler
+//! may switch threads.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 #[path = "../src/hub/registry.rs"]
@@ -27,7 +27,7 @@ const SUBMITTERS: usize = 3;
 const ROUNDS: usize = 2;
 const SCHEDULES: usize = 3_000;
 
-/// What a submitter sends. A job of the first submitter breaks its lane.
+/// A submitted job. A job of the first submitter panics its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Job {
     key: usize,
@@ -61,7 +61,7 @@ impl Mailbox for Queue {
     }
 }
 
-/// How a lane leaves when it finds nothing to do; returns whether it may.
+/// How an idle lane retires. Returns true if it may end.
 type Retire = fn(&House, usize, &Queue) -> bool;
 
 /// As the hub does it.
@@ -69,17 +69,17 @@ fn retire(house: &House, key: usize, jobs: &Queue) -> bool {
     house.lanes.lock().unwrap().retire(&key, jobs)
 }
 
-/// The mistake that all this is about: a job may come after the look and before the lock.
+/// The mistake this test must catch: a job may arrive between the check and the lock.
 fn look_before_locking(house: &House, key: usize, jobs: &Queue) -> bool {
     Queue::is_empty(jobs) && house.lanes.lock().unwrap().retire(&key, &Queue::default())
 }
 
-/// What a hub and its lanes share.
+/// State shared by the hub and its lanes.
 #[derive(Default)]
 struct House {
     lanes: Mutex<Registry<usize, Queue>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Whether somebody is at work on a key.
+    /// True while a lane works on a key.
     at_work: [AtomicBool; KEYS],
     taken: Mutex<Vec<Job>>,
 }
@@ -95,7 +95,7 @@ impl House {
         });
     }
 
-    /// A lane's life, until it retires or breaks.
+    /// Runs a lane until it retires or panics.
     fn live(&self, key: usize, jobs: &Queue, retire: Retire) -> Result<(), Job> {
         loop {
             let next = jobs.0.lock().unwrap().pop_front();
@@ -123,7 +123,7 @@ impl House {
     }
 }
 
-/// Everybody submits to every key, several times.
+/// Every submitter submits several jobs to every key.
 fn a_busy_day(retire: Retire) {
     let house = Arc::new(House::default());
     let jobs = |submitter| (0..ROUNDS).flat_map(move |round| (0..KEYS).map(move |key| Job { key, submitter, round }));

@@ -1,4 +1,4 @@
-//! Every moment of a run has a name, whatever happened in it.
+//! Tests of timelines: every moment of a run is covered by exactly one span.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn answered(call: &str, written: u64) -> RunEvent {
     RunEvent::ToolEnded { call: CallId::parse(call).unwrap(), result: Arc::new(result), shown: None }
 }
 
-/// The steps in short: from, to, what; those aside in brackets.
+/// Returns the spans in short form: from, to, label; parallel ones in brackets.
 fn told(facts: &[Event], begun: &[u64], until: u64) -> Vec<String> {
     let begun: Vec<_> = begun.iter().map(|at| BORN + at).collect();
     in_short(facts, Span { accepted_at: BORN, begun: &begun, held: None, stored_at: None, until: BORN + until })
@@ -155,7 +155,7 @@ fn a_restart_in_the_middle_is_a_time_of_its_own() {
         "530-531 finished",
     ];
     assert_eq!(told(&facts, &[10], 531), expected);
-    // One that is not taken up again.
+    // A run that is not resumed.
     assert_eq!(told(&facts[1..2], &[10], 500), ["0-10 queued", "10-30 model", "30-500 down"]);
     assert_eq!(told(&[], &[0], 500), ["0-500 down"]);
 }
@@ -198,7 +198,7 @@ fn hooks_on_the_last_messages_have_their_time() {
     assert_eq!(in_short(&answered, span), ["0-10 queued", "10-30 model", "30-35 finished", "35-90 finalHooks"]);
     let stopped = [at(10, started()), at(10, asking("m"))];
     assert_eq!(in_short(&stopped, span), ["0-10 queued", "10-35 model", "35-90 finalHooks"]);
-    // What was said before it was stopped is stored behind the hooks that look at it.
+    // The partial answer of a stopped run is stored after the hooks on it.
     let broken_off = [at(10, started()), at(10, asking("m")), at(35, said(35, None)), at(35, tool("a"))];
     let expected = ["0-10 queued", "10-35 model", "35-35 [tool]", "35-90 finalHooks"];
     assert_eq!(in_short(&broken_off, span), expected);

@@ -1,7 +1,8 @@
-//! Attachments of a message: pictures, checked and made to fit before anything else is done with the message, and other
-//! files, which are kept in the agent's workspace and named to the model.
+//! Attachments of a message: pictures are checked and resized before the message is processed; other files are stored
+//! in the agent's workspace and named to the model.
 //!
-//! What can be neither shown nor kept is refused by its name, because the sender believes that the model sees it.
+//! An attachment that can be neither shown nor stored is rejected by name, because the sender assumes that the model
+//! sees it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use homard_media::{FitError, InboundFile, InboundFolder, Limits, Picture, fit};
@@ -11,22 +12,22 @@ use homard_proto::{
     method::chat::Attachment,
 };
 
-/// How many attachments a message may have.
+/// Maximum number of attachments of a message.
 pub const MOST: usize = 20;
-/// How many bytes one may have.
+/// Maximum size of an attachment in bytes.
 pub const MOST_BYTES: usize = 5_000_000;
 
-/// What comes with a message besides its words.
+/// Opened attachments of a message.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attached {
-    /// The pictures, in their order.
+    /// Pictures, in order.
     pub pictures: Vec<Block>,
     /// A note for the model about each other file, with its path.
     pub notes: Vec<String>,
 }
 
-/// Opens attachments: pictures are made to fit, other files are kept in `folder` under names that begin with `stem`.
-/// Without a folder a file is refused.
+/// Opens attachments: pictures are resized, other files are stored in `folder` under names that begin with `stem`.
+/// Without a folder, files are rejected.
 pub async fn open_all(
     attachments: Vec<Attachment>,
     folder: Option<InboundFolder>,
@@ -43,7 +44,7 @@ pub async fn open_all(
         return Err(ErrorShape::invalid(why));
     }
     let stem = stem.to_owned();
-    // Opening a picture computes for a while, and nobody shall wait for another's.
+    // Decoding a picture is CPU-bound and must not block other requests.
     let opened = tokio::task::spawn_blocking(move || {
         let mut attached = Attached::default();
         for (place, attachment) in (1..).zip(&attachments) {
@@ -60,12 +61,12 @@ pub async fn open_all(
 }
 
 impl Attached {
-    /// Whether there is nothing.
+    /// True if there are no attachments.
     pub fn is_empty(&self) -> bool {
         self.pictures.is_empty() && self.notes.is_empty()
     }
 
-    /// Puts it behind a message's words, or in their place if there are none.
+    /// Adds the attachments after a message's text, or in its place if it is empty.
     pub fn attach_to(self, message: &mut User) {
         if !self.notes.is_empty() {
             let words = message.content.text();
@@ -77,7 +78,7 @@ impl Attached {
     }
 }
 
-/// Puts pictures behind a message's words, or in their place if there are none.
+/// Adds pictures after a message's text, or in its place if it is empty.
 pub fn attach(message: &mut User, pictures: Vec<Block>) {
     if pictures.is_empty() {
         return;
@@ -123,7 +124,7 @@ fn open(
     Ok(Opened::File(note))
 }
 
-/// The bytes of an attachment.
+/// Decodes the content of an attachment.
 fn decode(content: &str) -> Result<Vec<u8>, &'static str> {
     let content = content.trim();
     let data =
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(shown(json!([])).await, Ok(Vec::new()));
     }
 
-    /// Acceptance D18: such attachments were left out with a line in the log.
+    /// Acceptance D18: such attachments were dropped with a log message.
     #[tokio::test]
     async fn other_files_are_kept_and_named_to_the_model() {
         let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Nobody spends more than there is, alone or together.
+//! Tests of budgets: no limit is exceeded, by one run or by many.
 
 use homard_model::Prices;
 use homard_store::MemoryStore;
@@ -39,7 +39,7 @@ async fn a_thousand_runs_together_take_what_is_allowed_and_no_more() {
             let mut request = Request::default();
             let Ok(hold) = payer.reserve(&spec(4_000), 600, &mut request).await else { return 0 };
             tokio::task::yield_now().await;
-            // A model that fills what it was allowed, up to what it wants to say.
+            // A model that uses its output limit, up to 400 tokens.
             let said = request.max_output.unwrap_or(4_000).min(400);
             hold.settle(&used(600, said));
             600 + said

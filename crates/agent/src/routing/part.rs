@@ -1,21 +1,22 @@
-//! Ids as parts of session keys: each id becomes one part, and no other id becomes the same.
+//! Escaping of ids in session keys: each id becomes one part, and no other id becomes the same part.
 //!
-//! A session key is lower case, and its parts are divided by colons. What could be lost or misread there is written as
-//! `%` and the hexadecimal bytes: capitals, colons, blanks, percent signs, and words that have a meaning as a part. Ids
-//! in lower-case letters, digits and punctuation stay as they are, so the keys of ordinary ids are those of OpenClaw.
+//! A session key is in lower case, and its parts are separated by colons. Characters that could be lost or misread are
+//! written as `%` and hexadecimal bytes: capitals, colons, blanks, percent signs, and reserved words. Ids of lower-case
+//! letters, digits and punctuation are unchanged, so the keys of ordinary ids are those of OpenClaw.
 
 use homard_proto::{Identity, identity::DEFAULT_ACCOUNT};
 use sha2::{Digest, Sha256};
 
-/// Parts that say what comes after them.
+/// Words that introduce the next part of a key.
 const RESERVED: [&str; 6] = ["direct", "dm", "group", "channel", "thread", "topic"];
 
-/// How long a part may be. With an agent, an account, a peer and a thread a key stays within its limit.
+/// Maximum length of a part. With an agent, an account, a peer and a thread, a key stays within its limit.
 const LONGEST: usize = 120;
 
-/// An id as a part of a key. The first `forced` bytes are escaped in any case: another spelling of the same id.
+/// Escapes an id as a part of a key. The first `forced` bytes are always escaped, which gives another spelling of the
+/// same id.
 ///
-/// An id that becomes too long is replaced by its digest, which is as unique and cannot be read back.
+/// An id that becomes too long is replaced by its digest, which is unique but cannot be decoded.
 pub(super) fn escape(id: &str, forced: usize) -> String {
     let mut part = String::with_capacity(id.len());
     for (at, c) in id.char_indices() {
@@ -28,16 +29,16 @@ pub(super) fn escape(id: &str, forced: usize) -> String {
     }
     if part.len() > LONGEST {
         let digest = Sha256::digest(id.as_bytes());
-        // No escaped byte begins like this.
+        // No escaped byte starts like this.
         part = "%x".to_owned();
         digest.iter().for_each(|byte| part.push_str(&format!("{byte:02x}")));
     }
     part
 }
 
-/// The name of a folder for the files of a peer: one peer, one name.
+/// Returns the folder name for the files of a peer, unique for each peer.
 ///
-/// A channel or an account has no hyphen in it here, so the first one ends them.
+/// Channels and accounts contain no hyphen here, so the first hyphen ends them.
 pub fn folder_of(peer: &Identity) -> String {
     let part = |id: &str| escape(id, 0).replace('/', "%2f");
     let word = |name: &str| part(name).replace('-', "%2d").replace('@', "%40");
@@ -48,7 +49,7 @@ pub fn folder_of(peer: &Identity) -> String {
     format!("{}{account}-{}", word(peer.channel()), part(peer.id()))
 }
 
-/// Whether a character means itself in a key.
+/// True if a character is not escaped.
 fn is_plain(c: char) -> bool {
     match c {
         ':' | '%' => false,
@@ -64,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// The id that a part was made of; `None` if it was too long.
+    /// Decodes a part; `None` if it is a digest.
     fn unescape(part: &str) -> Option<String> {
         let mut bytes = Vec::new();
         let mut rest = part.bytes();

@@ -1,4 +1,4 @@
-//! Who answers whom, and where it is kept.
+//! Tests of agent selection and session keys.
 
 use proptest::prelude::*;
 
@@ -175,11 +175,11 @@ fn the_ids_of_one_person_lead_to_one_conversation() {
     let kept = |scope, channel, id| key(&routes(scope), &origin(channel, PeerKind::Direct, id));
     assert_eq!(kept(DmScope::PerPeer, "telegram", "111"), "agent:main:direct:alice");
     assert_eq!(kept(DmScope::PerPeer, "irc", "alice-at-irc"), "agent:main:direct:alice");
-    // The same number on another platform is somebody else.
+    // The same id on another platform is another person.
     assert_eq!(kept(DmScope::PerPeer, "signal", "111"), "agent:main:direct:111");
     assert_eq!(kept(DmScope::OwnerInMain, "telegram", "111"), "agent:main:telegram:direct:alice");
     assert_eq!(kept(DmScope::Main, "telegram", "111"), "agent:main:main");
-    // A group is no person.
+    // A group is not a person.
     let group = origin("telegram", PeerKind::Group, "111");
     assert_eq!(key(&routes(DmScope::PerPeer), &group), "agent:main:telegram:group:111");
 }
@@ -297,7 +297,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Origins that are alike: few letters, and all that could be misread.
+    /// Similar origins: few letters, and everything that could be misread.
     fn hostile_origin()(
         channel in prop::sample::select(vec!["telegram", "webhook"]),
         account in prop::sample::select(vec!["default", "shop", "direct", "thread", "group"]),
@@ -359,7 +359,8 @@ proptest! {
         prop_assert_eq!(is_main, may_be);
     }
 
-    /// A key is made of a channel, an account, a peer and a thread, and of nothing else: equal keys mean equal origins.
+    /// A key consists of a channel, an account, a peer and a thread, and of nothing else: equal keys mean equal
+    /// origins.
     #[test]
     fn h5_different_origins_never_have_one_key(
         mut routes in any_routes(), a in hostile_origin(), b in hostile_origin(), spelling in (0_usize..3, 0_usize..3),
@@ -369,7 +370,7 @@ proptest! {
         let is_linked = |origin: &Origin| origin.peer.kind == PeerKind::Direct && routes.linked(origin).is_some();
         prop_assume!(!is_linked(&a) || !is_linked(&b));
         let key = |origin: &Origin, forced| route_spelled(&routes, origin, forced).unwrap().key;
-        // Per person, the platforms' own ids are told apart neither by platform nor by account: that is what it means.
+        // With `per-peer`, ids of platforms are intentionally not distinguished by platform or account.
         let place = |origin: &Origin| match (routes.dm_scope, origin.peer.kind, origin.at.issuer()) {
             (DmScope::PerPeer, PeerKind::Direct, IdIssuer::Platform) => None,
             _ => Some((origin.at.channel().to_owned(), origin.at.account().to_owned())),

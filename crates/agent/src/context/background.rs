@@ -1,8 +1,8 @@
 //! Background commands in the record of their session. Pure.
 //!
-//! A command is in the record from before its call is answered until its end was told: by a run that took the report, in
-//! the commit that begins the run, or because the agent read the end itself. So a report is neither lost nor told twice,
-//! and a command that the end of the process interrupted is known.
+//! A command is in the record from before its call is answered until its end is reported: by a run that consumes the
+//! report in the commit that starts it, or because the agent read the result itself. So a report is neither lost nor
+//! repeated, and commands that were interrupted by the end of the process are known.
 
 use std::path::PathBuf;
 
@@ -14,16 +14,16 @@ use serde_json::Value;
 use super::notes::one_line;
 use crate::tool::Origin;
 
-/// The member of a record that holds them.
+/// Field of a record with the commands.
 const COMMANDS: &str = "backgroundCommands";
 
-/// How many are kept of a session; those that ended first go first.
+/// Maximum number of commands per session; those that ended first are dropped first.
 const MOST: usize = 64;
 
-/// How many characters of a command are kept.
+/// Maximum characters of a command line that are stored.
 const LABEL: usize = 120;
 
-/// Who started a command, and from where: a run that reports its end has the same rights and reports there.
+/// Origin of a command: the run that reports its end has the same authority and route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandOrigin {
@@ -64,21 +64,21 @@ struct Command {
     report: Option<String>,
 }
 
-/// A change of the background commands of a session.
+/// A change to a session's background commands.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// A command was started, or has ended already if there is a report.
+    /// Adds a command that was started, or has ended already if there is a report.
     Add { id: String, command: String, origin: CommandOrigin, report: Option<String> },
-    /// A command ended. Nothing changes if its end is known.
+    /// Sets the report of a command. No change if it has one.
     Report { id: String, report: String },
-    /// The end of a command needs no report.
+    /// Removes a command that needs no report.
     Remove(String),
-    /// The process that ran the commands is gone.
+    /// Reports all running commands as interrupted: their process is gone.
     Interrupt,
 }
 
 impl Change {
-    /// The record with this change; `None` if it changes nothing.
+    /// Returns the changed record; `None` if nothing changes.
     pub(crate) fn apply(&self, record: &Record) -> Option<Record> {
         let before = read(record);
         let mut commands = before.clone();
@@ -98,7 +98,8 @@ impl Change {
                     command.report = Some(one_line(report));
                 }
             }
-            // The last one: every process counts its commands anew, so an earlier one may have the same name.
+            // The last match: every process numbers its commands from the start, so an earlier one may have the same
+            // id.
             Self::Remove(id) => {
                 if let Some(at) = commands.iter().rposition(|command| command.id == *id) {
                     commands.remove(at);
@@ -124,7 +125,7 @@ impl Change {
 
 fn read(record: &Record) -> Vec<Command> {
     let commands = record.extra.get(COMMANDS).and_then(Value::as_array).into_iter().flatten();
-    // One that a later version wrote in another way is not this version's to report.
+    // Entries in the format of a later version are ignored.
     commands.filter_map(|command| Command::deserialize(command).ok()).collect()
 }
 
@@ -135,12 +136,12 @@ fn write(record: &mut Record, commands: &[Command]) {
     }
 }
 
-/// Whether a session has background commands.
+/// True if a session has background commands.
 pub(crate) fn are_known(record: &Record) -> bool {
     !read(record).is_empty()
 }
 
-/// The reports that one run can tell: who started the commands, and their ids.
+/// Returns the reports for one run: the origin of the commands and their ids.
 pub(crate) fn due(record: &Record) -> Option<(CommandOrigin, Vec<String>)> {
     let ended: Vec<_> = read(record).into_iter().filter(|command| command.report.is_some()).collect();
     let origin = ended.first()?.origin.clone();
@@ -148,7 +149,7 @@ pub(crate) fn due(record: &Record) -> Option<(CommandOrigin, Vec<String>)> {
     Some((origin, ids))
 }
 
-/// Takes the reports out of a record: those of one origin, or all.
+/// Removes reports from a record: those of one origin, or all.
 pub(crate) fn take(record: &mut Record, of: Option<&CommandOrigin>) -> Vec<String> {
     let (taken, left): (Vec<_>, Vec<_>) = read(record)
         .into_iter()

@@ -1,4 +1,4 @@
-//! What a run tells its model before the conversation. It is gathered once, and written for each model that is asked.
+//! Gathers the inputs of the system prompt once per run, and renders the prompt for each model that is asked.
 
 use std::sync::Arc;
 
@@ -23,19 +23,18 @@ use crate::{
     tool::{Origin, Toolbox},
 };
 
-/// What was found on disk when a run began.
+/// What was read from disk when a run started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
     pages: Vec<Page>,
     identity: Identity,
     pub(crate) kit: Arc<Kit>,
-    /// Why the run must not happen: its workspace cannot be used, or a hook that guards the files of the prompt could not
-    /// answer.
+    /// Why the run must not start: its workspace is unusable, or a hook that guards the prompt's files failed.
     pub(crate) refusal: Option<String>,
 }
 
-/// Reads what a run of a session needs to know. A run that may not open the workspace gets only the files that say how to
-/// behave, and no skills, because it cannot read them.
+/// Reads the inputs of a session's prompt. A run that may not read the workspace gets only the files with instructions,
+/// and no skills, because it cannot read them.
 pub(crate) async fn gather(
     profile: &Profile,
     (origin, key): (&Origin, &SessionKey),
@@ -73,7 +72,7 @@ pub(crate) async fn gather(
     Found { identity: Identity::of(&pages), pages, kit, refusal: None }
 }
 
-/// Has listeners change the files that go into the prompt. An error if one that guards them could not answer.
+/// Runs the hooks that may change the files of the prompt. An error if a guarding hook failed.
 async fn offer(
     hooks: &Hooks,
     pages: Vec<Page>,
@@ -117,7 +116,7 @@ async fn offer(
         Some(place) => pages[place].clone(),
         None => page_of(file.name, file.path, file.content.as_deref(), limits),
     };
-    // What a hook adds does not get more room than all files have together.
+    // Files added by hooks share the total limit of all files.
     let has_room = |page: &Page| {
         let had = left;
         left = left.saturating_sub(page.chars);
@@ -126,7 +125,7 @@ async fn offer(
     Ok(wanted.into_iter().map(page).take_while(has_room).collect())
 }
 
-/// Whether a file that a hook adds may go into the prompt: not if a running command may have made it.
+/// True if a file added by a hook may go into the prompt: not if a running command may have written it.
 fn may_load(reader: &Reader, file: &BootstrapFile) -> bool {
     match reader.rule(&file.path) {
         LoadRule::File | LoadRule::Target(_) => true,
@@ -148,22 +147,22 @@ fn file_of(page: &Page) -> BootstrapFile {
     }
 }
 
-/// What a run tells its model before the conversation.
+/// Inputs of a run's system prompt.
 #[derive(Debug)]
 pub(crate) struct Brief {
     pub(crate) profile: Arc<Profile>,
     pub(crate) key: SessionKey,
     pub(crate) found: Found,
-    /// What the caller adds.
+    /// The caller's addition.
     pub(crate) extra: Option<String>,
-    /// Where the message came from.
+    /// Channel of the message.
     pub(crate) channel: Option<String>,
-    /// Whether the reasoning is shown.
+    /// Visibility of reasoning.
     pub(crate) reasoning: String,
 }
 
 impl Brief {
-    /// What a run of a session tells, with what the caller adds and where it comes from; nothing is gathered yet.
+    /// Creates the inputs for a run with the caller's addition and its route; files are gathered later.
     pub(crate) fn new(
         profile: &Arc<Profile>,
         key: &SessionKey,
@@ -181,12 +180,12 @@ impl Brief {
         }
     }
 
-    /// The system prompt for a model.
+    /// Renders the system prompt for a model.
     pub(crate) fn prompt(&self, spec: &Spec, level: Level, tools: &[ToolSpec]) -> Prompt {
         self.with_scene(spec, level, tools, prompt::write)
     }
 
-    /// What a model is told of the tools.
+    /// Returns the tool specs for a model.
     pub(crate) fn told(&self, spec: &Spec, toolbox: &Toolbox) -> Arc<[ToolSpec]> {
         match choose(&self.profile.setting, &self.key, spec).1 {
             Wording::Rich => toolbox.specs(),
@@ -194,7 +193,7 @@ impl Brief {
         }
     }
 
-    /// What goes into the system prompt for a model, and how much each part weighs.
+    /// Builds the context report for a model: the parts of the system prompt and their sizes.
     pub(crate) fn report(
         &self,
         spec: &Spec,
@@ -220,13 +219,14 @@ impl Brief {
         report
     }
 
-    /// What the prompt for a model leaves out or cuts, with this many tools.
+    /// Returns what the prompt for a model leaves out or truncates, with this number of tools.
     pub(crate) fn shortened(&self, spec: &Spec, tools: usize) -> Option<Shortened> {
         let shortened = shortening::of(self.profile.setting.style, spec, &self.found.pages)?;
         Some(Shortened { tools: tools as u64, ..shortened })
     }
 
-    /// The tools that the owner has here and the model is not told of. Those of servers first: somebody set them up.
+    /// Returns the tools that the owner has and the model does not see. MCP tools first, because they were configured
+    /// by hand.
     fn left_out(&self, spec: &Spec) -> Vec<String> {
         let owner = Origin { principal: OWNER.to_owned(), ..Origin::default() };
         let all = self.profile.tools_for((&owner, &self.key), spec);
@@ -305,7 +305,7 @@ impl Brief {
     }
 }
 
-/// How much a model is told, and in how many words.
+/// Selects prompt mode and wording for a model.
 fn choose(setting: &Setting, key: &SessionKey, spec: &Spec) -> (PromptMode, Wording) {
     let usual = match setting.style {
         Style::Bare => PromptMode::None,

@@ -1,4 +1,4 @@
-//! What a message brings along besides its words: the skill that it calls, and the pictures that it names.
+//! Attachments named in a message's text: the skill it invokes, and the pictures it names.
 
 use homard_media::{Where, find, load};
 use homard_proto::message::{Block, Content, User};
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use super::setting::Kit;
 use crate::profile::Profile;
 
-/// What a message brings along.
+/// Attachments of a message.
 #[derive(Debug, Default)]
 pub(crate) struct Brought {
-    /// What its run is told of it.
+    /// Notes for the prompt of its run.
     pub(crate) notes: Vec<String>,
     pictures: Vec<Block>,
-    /// The tool that answers instead of a model, and with what it is called.
+    /// Tool that answers instead of a model, and its arguments.
     pub(crate) dispatch: Option<(String, Value)>,
 }
 
 impl Brought {
-    /// The skill that a text of the owner calls.
+    /// Returns the skill that a text of the owner invokes.
     pub(crate) fn skill(kit: &Kit, text: &str) -> Self {
         let Some(called) = kit.invoked(text) else { return Self::default() };
         match &called.dispatch {
@@ -32,7 +32,7 @@ impl Brought {
         }
     }
 
-    /// Adds the pictures that a text names, for a model that sees. What cannot be loaded is told in the log.
+    /// Loads the pictures that a text names, for a model with vision. Failures are logged.
     pub(crate) async fn add_pictures(&mut self, profile: &Profile, text: &str) {
         let Some(pictures) = &profile.setting.pictures else { return };
         let named = find(text);
@@ -48,7 +48,7 @@ impl Brought {
         }
     }
 
-    /// Puts the pictures behind the words.
+    /// Appends the pictures to the message.
     pub(crate) fn show(&mut self, message: &mut User) {
         if self.pictures.is_empty() {
             return;

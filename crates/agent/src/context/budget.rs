@@ -1,29 +1,30 @@
-//! Whether a request fits into a model's context. It is looked at before every question, between tool calls too.
+//! Context budget: whether a request fits into a model's context window. Checked before every request, also between
+//! tool calls.
 
 use std::sync::{Arc, OnceLock};
 
 use homard_model::{Error, ErrorKind, Spec, tokens};
 use homard_proto::message::Message;
 
-/// The smallest context that an agent can work in, in tokens.
+/// Minimum context window for an agent, in tokens.
 pub(crate) const LEAST: u64 = 16_000;
 
-/// Below this an agent forgets fast, and is told to be brief.
+/// Context window below which an agent loses context quickly and gets a lean prompt.
 pub(crate) const TIGHT: u64 = 32_000;
 
-/// How room there is in a model's context for work at all.
+/// Whether a model's context window is large enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Window {
-    /// Enough, or nobody knows.
+    /// Large enough, or unknown.
     Fine,
-    /// Little, but it may do.
+    /// Small, but usable.
     Tight,
-    /// Too little.
+    /// Too small.
     TooSmall,
 }
 
 impl Window {
-    /// Judges a model's context.
+    /// Classifies a model's context window.
     pub(crate) fn of(spec: &Spec) -> Self {
         match spec.context_window {
             0 => Self::Fine,
@@ -34,7 +35,7 @@ impl Window {
     }
 }
 
-/// What is said of a model whose context is too small for an agent.
+/// Error for a model whose context window is too small for an agent.
 pub(crate) fn too_small(spec: &Spec) -> Error {
     let Spec { provider, model, context_window, .. } = spec;
     Error::new(
@@ -46,11 +47,11 @@ pub(crate) fn too_small(spec: &Spec) -> Error {
     )
 }
 
-/// What is said of a request that cannot fit; `None` if it may.
+/// Returns the error for a request that cannot fit; `None` if it may.
 pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Error> {
     let weight = weigh(spec, overhead, said);
     let window = spec.context_window;
-    // An estimate may be too high, what a provider counted is not: nobody is turned away who might fit.
+    // An estimate may be too high, a provider's count is not: a request that might fit is not rejected.
     let least = weight.counted + weight.estimated * 3 / 4;
     (window > 0 && least > window).then(|| {
         let text = format!(
@@ -64,21 +65,21 @@ pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Err
     })
 }
 
-/// A conversation, and what is known of its size.
+/// A history, and what is known about its size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Said<'a> {
     /// The messages.
     pub(crate) messages: &'a [Arc<Message>],
-    /// What each of them weighs, once it was weighed. Those behind the last of these are weighed each time.
+    /// Cached token estimate of each message. Messages beyond the end of this slice are estimated each time.
     pub(crate) weights: &'a [OnceLock<u64>],
-    /// How many of them are older than the last compaction.
+    /// Number of messages older than the last compaction.
     pub(crate) old: usize,
-    /// How many tokens these take, with everything that is told besides, as the compaction says.
+    /// Tokens of these, including overhead, as recorded by the compaction.
     pub(crate) known: Option<u64>,
 }
 
 impl Said<'_> {
-    /// What the messages from here on weigh.
+    /// Returns the estimated tokens of the messages from this index on.
     fn weight(&self, from: usize) -> u64 {
         let weight = |(at, message): (usize, &Arc<Message>)| match self.weights.get(at) {
             Some(weight) => *weight.get_or_init(|| tokens::of_message(message)),
@@ -88,25 +89,25 @@ impl Said<'_> {
     }
 }
 
-/// How much a request weighs, in tokens. It is the one measure: it says when a conversation is made short, and people
-/// read it wherever they ask how long it is.
+/// Size of a request in tokens. The single measure: it decides when to compact, and it is shown wherever the size of
+/// the context is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weight {
-    /// What the provider said of everything up to its last answer.
+    /// Tokens that the provider reported up to its last answer.
     pub(crate) counted: u64,
-    /// What came since, or all of it.
+    /// Estimated tokens of the rest, or of everything.
     pub(crate) estimated: u64,
 }
 
 impl Weight {
-    /// All of it.
+    /// Returns the total.
     pub(crate) fn tokens(self) -> u64 {
         self.counted + self.estimated
     }
 }
 
-/// Weighs a request: what this model counted when it answered last, and an estimate of the rest. What was counted before a
-/// compaction is no longer true. `overhead` is what is told besides the conversation.
+/// Measures a request: the usage that this model reported with its last answer, plus an estimate of the rest. Usage
+/// reported before a compaction no longer applies. `overhead` is the size of system prompt and tools.
 pub(crate) fn weigh(spec: &Spec, overhead: u64, said: Said<'_>) -> Weight {
     let Said { messages, old, known, .. } = said;
     let counted = |message: &Arc<Message>| match &**message {
@@ -170,15 +171,15 @@ mod tests {
             weight(vec![asked(&"x".repeat(9_999)), said("m", 100), hi.clone()]),
             Weight { counted: 115, estimated: rest }
         );
-        // Another model counts otherwise.
+        // Another model has another tokenizer.
         let all = vec![hi.clone(), said("other", 100), hi];
         assert_eq!(weight(all.clone()).counted, 0);
         assert!(weight(all).estimated >= 2 * rest);
-        // Pitfall 80: what was counted before a compaction is not true any more.
+        // Pitfall 80: usage reported before a compaction no longer applies.
         let kept = [said("m", 90_000), asked("hi")];
         let old = |known| weigh(&spec(0), 7, Said { old: 1, known, ..fresh(&kept) });
         assert_eq!(old(None), Weight { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) });
-        // What the compaction knew of what it left is.
+        // The size recorded by the compaction does.
         assert_eq!(old(Some(400)), Weight { counted: 0, estimated: 400 + rest });
     }
 

@@ -1,8 +1,8 @@
-//! Results of tools that the sender of a message has itself.
+//! Results of client tools.
 //!
-//! A call of such a tool ends its run, and its result in the transcript says so: every call has one result. What came of the
-//! call arrives with the sender's next message. It is kept beside the words of that message, and a model reads it where
-//! it belongs: as the result of the call.
+//! A call of a client tool ends its run with a placeholder result, because every call in the transcript has one result.
+//! The real result arrives with the sender's next message. It is stored beside the text of that message and sent to
+//! models as the result of the call.
 
 use std::sync::Arc;
 
@@ -10,37 +10,37 @@ use homard_proto::message::{Block, Content, Message, ToolResult, User};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What a model reads in place of the result of a call that was handed over, until the result comes.
+/// Placeholder result of a client tool call, until the result arrives.
 const PENDING: &str = "The call was handed to the client, which makes it. Its result comes with the next message.";
 
-/// The member of a message that holds the results.
+/// Field of a message with the results.
 const RESULTS: &str = "clientResults";
 
-/// What came of one call.
+/// Result of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientResult {
-    /// The call.
+    /// Id of the call.
     pub tool_call_id: String,
-    /// What the tool answered.
+    /// Text of the result.
     pub text: String,
-    /// The same in words, for a conversation that has no such call.
+    /// The result as prose, for a history that does not contain the call.
     pub told: String,
 }
 
-/// The results of a message, and what it says besides.
+/// Results of a message, and its own text.
 #[derive(Debug, Serialize, Deserialize)]
 struct Results {
     results: Vec<ClientResult>,
     text: String,
 }
 
-/// The text and the details of the result that a call has until the client's comes.
+/// Returns text and details of the placeholder result.
 pub(crate) fn pending(tool: &str) -> (&'static str, Value) {
     (PENDING, json!({"status": "pending", "tool": tool}))
 }
 
-/// The result that a call has until the client's comes, as a transcript has it.
+/// Builds the placeholder result for a transcript.
 pub fn pending_result(id: &str, tool: &str, timestamp: u64) -> ToolResult {
     let (text, details) = pending(tool);
     ToolResult {
@@ -54,14 +54,14 @@ pub fn pending_result(id: &str, tool: &str, timestamp: u64) -> ToolResult {
     }
 }
 
-/// Puts results on a message; `text` is what the message says besides.
+/// Adds results to a message; `text` is the message's own text.
 pub fn attach(message: &mut User, results: Vec<ClientResult>, text: String) {
     if !results.is_empty() {
         message.extra.insert(RESULTS.to_owned(), json!(Results { results, text }));
     }
 }
 
-/// The conversation with every result at its call, as a model reads it. A message that said nothing else is left out.
+/// Moves every result to its call, as sent to a model. Messages that contain nothing else are removed.
 pub(crate) fn placed(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     let has_results =
         |message: &Arc<Message>| matches!(&**message, Message::User(user) if user.extra.contains_key(RESULTS));
@@ -89,7 +89,7 @@ fn results_of(message: &Message) -> Option<(&User, Results)> {
     Some((user, Results::deserialize(user.extra.get(RESULTS)?).ok()?))
 }
 
-/// Puts a result in the place of the one that says that it will come; returns whether there was one.
+/// Replaces the placeholder result of a call. Returns true if there was one.
 fn answer(placed: &mut [Arc<Message>], result: &ClientResult) -> bool {
     let is_open = |open: &ToolResult| {
         let status = open.details.as_ref().and_then(|details| details.get("status"));
@@ -107,7 +107,7 @@ fn answer(placed: &mut [Arc<Message>], result: &ClientResult) -> bool {
     true
 }
 
-/// The message without the results that were placed.
+/// Returns the message without the results that were placed.
 fn rest(user: &User, left: Results) -> Option<User> {
     let texts = left.results.into_iter().map(|result| result.told).chain([left.text]);
     let text = texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n");
@@ -118,7 +118,7 @@ fn rest(user: &User, left: Results) -> Option<User> {
     Some(rest)
 }
 
-/// Whether there is more in a message than its results: words, pictures, or notes for its run.
+/// True if a message contains more than results: text, pictures or notes.
 fn says_something(rest: &User) -> bool {
     let is_empty = matches!(&rest.content, Content::Blocks(blocks) if blocks.is_empty());
     !is_empty || rest.extra.contains_key(super::notes::NOTES)

@@ -1,29 +1,29 @@
-//! How much of a conversation a model is shown, where the config says: the last turns of a chat.
+//! History limits: the number of recent turns of a chat that a model sees, if configured.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use homard_proto::{SessionKey, message::Message};
 
-/// How many of the user's turns are shown, by channel.
+/// Maximum number of user turns, by channel.
 pub type HistoryLimits = BTreeMap<String, ChannelLimits>;
 
-/// How many of the user's turns are shown in chats of a channel. Zero is as good as none.
+/// Maximum number of user turns in chats of a channel. Zero means no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelLimits {
-    /// In every direct chat.
+    /// For every direct chat.
     pub direct: Option<usize>,
-    /// In the direct chat with this peer.
+    /// For the direct chat with this peer.
     pub peers: BTreeMap<String, usize>,
 }
 
-/// The limit of a session, if it is a direct chat that has one.
+/// Returns the limit of a session, if it is a direct chat that has one.
 pub(crate) fn limit(limits: &HistoryLimits, key: &SessionKey) -> Option<usize> {
     let (channel, peer) = direct_chat(key.rest())?;
     let channel = limits.get(channel)?;
     channel.peers.get(peer).copied().or(channel.direct).filter(|&most| most > 0)
 }
 
-/// The channel and the peer of a direct chat.
+/// Parses the channel and the peer of a direct chat.
 fn direct_chat(rest: &str) -> Option<(&str, &str)> {
     let chat = [":thread:", ":topic:"].iter().find_map(|mark| rest.rsplit_once(mark)).map_or(rest, |(chat, _)| chat);
     let is_kind = |word: &str| matches!(word, "direct" | "dm");
@@ -32,12 +32,12 @@ fn direct_chat(rest: &str) -> Option<(&str, &str)> {
     if is_kind(first) {
         return Some((channel, peer));
     }
-    // With the name of an account between them.
+    // With an account between them.
     let (kind, peer) = peer.split_once(':')?;
     is_kind(kind).then_some((channel, peer))
 }
 
-/// The last `most` turns of the user, and everything after the first of them: calls and their results stay together.
+/// Keeps the last `most` user turns with everything that follows: calls and their results stay together.
 pub(crate) fn last_turns(mut messages: Vec<Arc<Message>>, most: usize) -> Vec<Arc<Message>> {
     let turns = messages.iter().enumerate().rev().filter(|(_, message)| matches!(***message, Message::User(_)));
     if let Some((first, _)) = turns.take(most).last() {

@@ -1,14 +1,14 @@
-//! Tools for models with little room: the ones that work is done with, described in a sentence each.
+//! Compact tool specs for models with a small context window: the core tools, described in one sentence each.
 
 use std::sync::Arc;
 
 use homard_model::ToolSpec;
 use serde_json::Value;
 
-/// The tools that work is done with.
+/// The core tools.
 pub(super) const CORE: [&str; 6] = ["read", "write", "edit", "ls", "grep", "exec"];
 
-/// Parameters that a small model seldom needs, and that cost every request.
+/// Parameters that small models seldom need, and that cost tokens in every request.
 const SELDOM: [&str; 16] = [
     "after",
     "ask",
@@ -28,7 +28,7 @@ const SELDOM: [&str; 16] = [
     "ignoreCase",
 ];
 
-/// The core of these tools, described briefly. Whatever is left out can still be called by whoever knows it.
+/// Returns compact specs of the core tools. The other tools can still be called.
 pub(crate) fn tools(all: &[ToolSpec]) -> Arc<[ToolSpec]> {
     all.iter().filter(|spec| CORE.contains(&spec.name.as_str())).map(brief).collect()
 }
@@ -45,7 +45,7 @@ fn brief(spec: &ToolSpec) -> ToolSpec {
     ToolSpec { name: spec.name.clone(), description: description.to_owned(), parameters }
 }
 
-/// Takes the descriptions out of a schema; a property of that name stays.
+/// Removes the descriptions from a schema; a property with that name is kept.
 fn undescribed(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     if fields.get("description").is_some_and(Value::is_string) {

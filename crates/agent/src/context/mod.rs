@@ -1,8 +1,8 @@
-//! What a model is told: the system prompt before the conversation, and the conversation as it reads it.
+//! The context of a model request: the system prompt and the history as sent.
 //!
-//! `setting` says what an agent's prompts are made from, `brief` gathers it when a run begins, `scene` and `prompt` write
-//! it; `history`, `zone` and `notes` are what is done to the conversation, `client_results` puts results of
-//! the sender's own tools at their calls; `budget` says whether all of it fits.
+//! `setting` has the prompt configuration of an agent, `brief` gathers the inputs when a run starts, `scene` and
+//! `prompt` render them; `history`, `zone` and `notes` transform the history, `client_results` moves results of client
+//! tools to their calls; `budget` checks that everything fits.
 
 pub(crate) mod background;
 pub(crate) mod brief;
@@ -27,8 +27,8 @@ use homard_store::repair::{self, Policy};
 
 use crate::{hub::Rules, profile::Profile};
 
-/// The conversation as a model reads it. The same lines give the same bytes every time, so that what a provider
-/// remembers of the last request is the beginning of this one.
+/// Builds the messages of a request. Equal entries always give equal bytes, so that the provider's prompt cache matches
+/// the beginning.
 pub(crate) fn conversation(
     history: &[Arc<Message>],
     policy: &Policy,
@@ -38,7 +38,7 @@ pub(crate) fn conversation(
     if let Some(zone) = &profile.setting.zone {
         messages = zone::with_times(messages, zone);
     }
-    // Before the repair, which may make one message of two: each has its own time and its own notes.
+    // Before the repair, which may merge messages: each has its own time and notes.
     messages = repair::for_model(&notes::spelled_out(messages), policy);
     if let Some(most) = history::limit(&rules.history, key) {
         messages = history::last_turns(messages, most);

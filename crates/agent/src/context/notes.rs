@@ -1,8 +1,8 @@
-//! What a run is told beside its message: things that happened since the last one, and that the last one was stopped.
+//! Notes for a run besides its message: system events since the last run, and that the last run was stopped.
 //!
-//! Events wait in the session's record until a run takes them, with its message, in one commit: none is lost, and none is
-//! told twice. They are kept beside the words of the message, so that people read what they wrote, and the model reads the
-//! same bytes every time.
+//! Events are kept in the session's record until a run consumes them together with its message in one commit, so none
+//! is lost or repeated. They are stored beside the text of the message, so that people see only their own text, and the
+//! model reads the same bytes every time.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use homard_store::Authority;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The member of a record that holds what happened.
+/// Field of a record with pending events.
 const EVENTS: &str = "systemEvents";
 
-/// The members of an event that has not all of the owner's authority.
+/// Fields of an event without the owner's full authority.
 const TEXT: &str = "text";
 const AUTHORITY: &str = "authority";
 
-/// The member of a message that holds what its run is told.
+/// Field of a message with the notes of its run.
 pub(super) const NOTES: &str = "notes";
 
-/// How many events wait at most; the oldest go first.
+/// Maximum number of pending events; the oldest are dropped first.
 const MOST: usize = 20;
 
-/// How many characters an event has at most.
+/// Maximum characters of an event.
 const LONGEST: usize = 2_000;
 
-/// What a model is told when the run before was stopped.
+/// Note after a stopped run.
 const STOPPED: &str = "The run before this message was stopped before it was done. \
                        Check what is there before you build on it.";
 
-/// An event as the record has it: its text, or an object that also says by which authority it came.
+/// Builds an event for the record: its text, or an object with its authority.
 fn event(text: String, by: Authority) -> Value {
     if by.is_full() { text.into() } else { json!({TEXT: text, AUTHORITY: by}) }
 }
@@ -43,14 +43,14 @@ fn text(event: &Value) -> Option<&str> {
     event.as_str().or_else(|| event.get(TEXT)?.as_str())
 }
 
-/// The lowest authority among the events that wait.
+/// Returns the lowest authority among the pending events.
 pub(crate) fn authority(record: &Record) -> Authority {
     let events = record.extra.get(EVENTS).and_then(Value::as_array).into_iter().flatten();
     let of = |event: &Value| event.get(AUTHORITY).map(|by| Authority::deserialize(by).unwrap_or(Authority::Limited));
     events.filter_map(of).min().unwrap_or_default()
 }
 
-/// A record that remembers one more event.
+/// Returns a record with one more event.
 pub(crate) fn remember(record: &Record, text: &str, by: Authority) -> Record {
     let mut record = record.clone();
     let mut events = match record.extra.shift_remove(EVENTS) {
@@ -63,18 +63,18 @@ pub(crate) fn remember(record: &Record, text: &str, by: Authority) -> Record {
     record
 }
 
-/// Whether something happened that no run was told yet.
+/// True if there are pending events.
 pub(crate) fn are_waiting(record: &Record) -> bool {
     record.extra.get(EVENTS).and_then(Value::as_array).is_some_and(|events| !events.is_empty())
 }
 
-/// An event as it is told: one line, not too long, and without the brackets that tell it from what people write.
+/// Normalizes an event: one line, limited length, and no brackets, which distinguish it from what people write.
 pub(super) fn one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.replace('[', "(").replace(']', ")").chars().take(LONGEST).collect()
 }
 
-/// Takes out of a record what its next run is told.
+/// Removes the notes for the next run from a record.
 pub(crate) fn take(record: &mut Record) -> Vec<String> {
     let stopped = record.aborted_last_run == Some(true);
     let mut notes: Vec<_> = stopped.then(|| STOPPED.to_owned()).into_iter().collect();
@@ -87,14 +87,14 @@ pub(crate) fn take(record: &mut Record) -> Vec<String> {
     notes
 }
 
-/// Puts notes on a message.
+/// Adds notes to a message.
 pub(crate) fn attach(message: &mut User, notes: &[String]) {
     if !notes.is_empty() {
         message.extra.insert(NOTES.to_owned(), json!(notes));
     }
 }
 
-/// The conversation with its notes, as a model reads it.
+/// Inserts the notes into the messages, as sent to a model.
 pub fn spelled_out(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     messages.into_iter().map(|message| with_notes(&message).map_or(message, Arc::new)).collect()
 }

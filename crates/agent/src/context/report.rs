@@ -1,6 +1,6 @@
-//! What went into a prompt and how much each part weighs, in the shape of OpenClaw's `systemPromptReport`.
+//! Context report: the parts of a prompt and their sizes, in the format of OpenClaw's `systemPromptReport`.
 //!
-//! Sizes are characters. Members that OpenClaw does not have are at the end; its own reports are read, too.
+//! Sizes are in characters. Fields that OpenClaw does not have are at the end; OpenClaw's own reports can be read, too.
 
 mod words;
 
@@ -21,89 +21,89 @@ use super::{
 
 pub(crate) use words::words;
 
-/// What went into a prompt, and how much of it.
+/// Parts of a prompt and their sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Report {
-    /// `run`: it is about a prompt that was sent. `estimate`: about one that would be.
+    /// `run` for a prompt that was sent, `estimate` for one that would be.
     pub(crate) source: String,
     /// Milliseconds since the epoch.
     pub(crate) generated_at: u64,
-    /// The transcript.
+    /// Id of the transcript.
     pub(crate) session_id: String,
-    /// The session.
+    /// Key of the session.
     pub(crate) session_key: String,
-    /// Who answers, and where.
+    /// Provider of the model.
     pub(crate) provider: String,
-    /// Who answers.
+    /// Model.
     pub(crate) model: String,
-    /// Where tools work.
+    /// Working directory of tools.
     pub(crate) workspace_dir: String,
-    /// How long a file may be.
+    /// Maximum characters of a file.
     pub(crate) bootstrap_max_chars: usize,
-    /// What confines the tools.
+    /// Sandbox of the tools.
     pub(crate) sandbox: Confined,
-    /// The prompt.
+    /// Size of the prompt.
     pub(crate) system_prompt: Sums,
-    /// The files in it.
+    /// Files in the prompt.
     pub(crate) injected_workspace_files: Vec<File>,
-    /// The skills in it.
+    /// Skills in the prompt.
     pub(crate) skills: Skills,
-    /// The tools that go along with it.
+    /// Tools of the request.
     pub(crate) tools: Tools,
-    /// How many tokens the model can read.
+    /// Context window in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) context_window: Option<u64>,
-    /// The sections of the prompt, in order.
+    /// Sections of the prompt, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) parts: Vec<Weight>,
-    /// What all of it takes.
+    /// Token counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<Tokens>,
-    /// What is left out or cut, and why.
+    /// What is omitted or truncated, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shortened: Option<Shortened>,
 }
 
-/// What a request takes, by the measure that also says when a conversation is made short.
+/// Token counts of a request, with the measure that also decides when to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Tokens {
-    /// The prompt.
+    /// System prompt.
     pub(crate) system_prompt: u64,
-    /// The tools.
+    /// Tools.
     pub(crate) tools: u64,
-    /// Everything, with the conversation; `None` if nothing was said yet.
+    /// Total, with the history; `None` if there is none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) context: Option<u64>,
 }
 
 impl Tokens {
-    /// What is told besides the conversation.
+    /// Tokens besides the history.
     pub(crate) fn overhead(self) -> u64 {
         self.system_prompt + self.tools
     }
 }
 
-/// What confines the tools of a run.
+/// Sandbox of a run's tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Confined {
     /// The setting: `off`, `non-main` or `all`.
     pub(crate) mode: String,
-    /// Whether commands run in a sandbox here: because of the mode, or because `tools.exec.sandbox` holds them everywhere.
+    /// True if commands run in a sandbox: because of the mode, or because of `tools.exec.sandbox`.
     pub(crate) sandboxed: bool,
-    /// Whether the session is sandboxed by the mode, so that it works in a sandbox workspace.
+    /// True if the session is sandboxed by the mode, so that it uses a sandbox workspace.
     pub(crate) workspace: bool,
 }
 
-/// How long a prompt is.
+/// Size of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Sums {
-    /// All of it.
+    /// Total.
     pub(crate) chars: usize,
-    /// The files.
+    /// Workspace files.
     pub(crate) project_context_chars: usize,
     /// The rest.
     pub(crate) non_project_context_chars: usize,
@@ -113,30 +113,30 @@ pub(crate) struct Sums {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct File {
-    /// Its name.
+    /// Name.
     pub(crate) name: String,
-    /// Where it is.
+    /// Path.
     pub(crate) path: String,
-    /// Whether it is not there.
+    /// True if it does not exist.
     pub(crate) missing: bool,
-    /// How long it is.
+    /// Size of the file.
     pub(crate) raw_chars: usize,
-    /// How much of that the prompt has, with remarks.
+    /// Size in the prompt, including remarks.
     pub(crate) injected_chars: usize,
-    /// Whether something was left out.
+    /// True if it was truncated.
     pub(crate) truncated: bool,
     /// Why it could not be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
 }
 
-/// The skills in a prompt.
+/// Skills in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Skills {
-    /// All that is said about them.
+    /// Size of the section.
     pub(crate) prompt_chars: usize,
-    /// Each.
+    /// Each skill.
     pub(crate) entries: Vec<Skill>,
 }
 
@@ -144,38 +144,38 @@ pub(crate) struct Skills {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Skill {
-    /// Its name.
+    /// Name.
     pub(crate) name: String,
-    /// All that is said about it.
+    /// Size of its text.
     pub(crate) block_chars: usize,
 }
 
-/// The tools that go along with a prompt.
+/// Tools of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Tools {
-    /// What the prompt says about them.
+    /// Size of the list in the prompt.
     pub(crate) list_chars: usize,
-    /// The schemas of their arguments.
+    /// Size of the argument schemas.
     pub(crate) schema_chars: usize,
-    /// Each.
+    /// Each tool.
     pub(crate) entries: Vec<Tool>,
-    /// Those that a lean prompt is without, by name.
+    /// Names of tools that a lean prompt omits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) left_out: Vec<String>,
 }
 
-/// A tool that goes along with a prompt.
+/// A tool of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Tool {
-    /// Its name.
+    /// Name.
     pub(crate) name: String,
-    /// Its description.
+    /// Size of the description.
     pub(crate) summary_chars: usize,
-    /// The schema of its arguments.
+    /// Size of the argument schema.
     pub(crate) schema_chars: usize,
-    /// How many arguments it has, if that is known.
+    /// Number of arguments, if known.
     pub(crate) properties_count: Option<usize>,
 }
 
@@ -183,55 +183,55 @@ pub(crate) struct Tool {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Weight {
-    /// Its name.
+    /// Name.
     pub(crate) name: String,
-    /// How long it is.
+    /// Size.
     pub(crate) chars: usize,
-    /// Whether it stays the same from one run to the next.
+    /// True if it is stable from run to run.
     pub(crate) stable: bool,
 }
 
-/// The run that a report is about.
+/// Parameters of a report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct About<'a> {
     /// Whether the prompt was sent.
     pub(crate) source: Source,
-    /// Now, in milliseconds since the epoch.
+    /// Current time in milliseconds since the epoch.
     pub(crate) at: u64,
-    /// The transcript.
+    /// Id of the transcript.
     pub(crate) session: &'a SessionId,
-    /// The session.
+    /// Key of the session.
     pub(crate) key: &'a SessionKey,
-    /// Who answers: the provider and the model.
+    /// Provider and model.
     pub(crate) model: (&'a str, &'a str),
-    /// How many tokens the model can read.
+    /// Context window in tokens.
     pub(crate) window: Option<u64>,
-    /// How long a file may be.
+    /// Maximum characters of a file.
     pub(crate) page_cap: usize,
-    /// The sandbox's setting: `off`, `non-main` or `all`.
+    /// Sandbox mode: `off`, `non-main` or `all`.
     pub(crate) sandbox: &'a str,
-    /// Whether commands are held by a sandbox in every session.
+    /// True if commands are sandboxed in every session.
     pub(crate) confines_commands: bool,
 }
 
-/// Why there is a report.
+/// Occasion of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The prompt was sent.
     #[cfg_attr(not(test), expect(dead_code, reason = "runs do not keep their report yet"))]
     Run,
-    /// Somebody wants to know before it is.
+    /// The prompt would be sent by the next run.
     Estimate,
 }
 
 impl Report {
-    /// What the prompt leaves out or cuts, why, and what to set to change that; `None` if nothing.
+    /// Describes what the prompt omits or truncates, why, and which setting changes that; `None` if nothing.
     pub(crate) fn shortened_words(&self) -> Option<String> {
         let (shortened, model) = (self.shortened.as_ref()?, format!("{}/{}", self.provider, self.model));
         Some(format!("{}; {}", shortening::explain(shortened, &model), shortening::remedy(shortened, &model)))
     }
 
-    /// About a prompt and the scene that it was written from.
+    /// Builds the report of a rendered prompt.
     pub(crate) fn of(scene: &Scene<'_>, prompt: &Prompt, about: &About<'_>) -> Self {
         let parts: BTreeMap<_, _> = prompt.parts.iter().map(|part| (part.name, part.chars)).collect();
         let weight = |name| parts.get(name).copied().unwrap_or(0);
@@ -260,7 +260,7 @@ impl Report {
                 project_context_chars,
                 non_project_context_chars: chars - project_context_chars,
             },
-            // A mode without a section has none of what would be in it.
+            // A mode without the section has none of its content.
             injected_workspace_files: if project_context_chars > 0 { files(scene) } else { Vec::new() },
             skills: match weight(SKILLS) {
                 0 => Skills::default(),

@@ -1,8 +1,8 @@
-//! What a system prompt is made of: plain values, gathered by whoever starts a run.
+//! Inputs of a system prompt: plain values, gathered by the caller.
 //!
-//! They come in two halves, because providers remember the beginning of a request: [`Stable`] is the same in every run of
-//! a session, [`Turn`] need not be. What a prompt begins with is written from the first half alone, so nothing that
-//! changes can slip into it.
+//! They are split because providers cache the beginning of a request: [`Stable`] is equal in every run of a session,
+//! [`Turn`] need not be. The prefix of a prompt is rendered from the stable half alone, so that nothing else can leak
+//! into it.
 
 use std::path::Path;
 
@@ -11,169 +11,169 @@ use homard_proto::SessionKey;
 use homard_store::PromptMode;
 use homard_workspace::Page;
 
-/// All that a prompt is made of.
+/// All inputs of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scene<'a> {
-    /// How much is told.
+    /// Which sections are included.
     pub(crate) mode: PromptMode,
-    /// In how many words.
+    /// Length of the text.
     pub(crate) wording: Wording,
-    /// What stays.
+    /// Stable inputs.
     pub(crate) stable: Stable<'a>,
-    /// What may change.
+    /// Inputs that may change.
     pub(crate) turn: Turn<'a>,
 }
 
-/// How much is told in a session, unless a run says otherwise.
+/// Returns the default prompt mode of a session.
 pub(crate) fn mode_of(key: &SessionKey) -> PromptMode {
     if key.is_subagent() { PromptMode::Minimal } else { PromptMode::Full }
 }
 
-/// In how many words a model is told.
+/// Length of a prompt's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wording {
-    /// As many as are useful.
+    /// Everything useful.
     Rich,
-    /// As few as will do, for small models and small windows.
+    /// The minimum, for small models and small context windows.
     Lean,
 }
 
-/// What is the same in every run of a session, as long as nobody edits files or settings.
+/// Inputs that are equal in every run of a session, as long as files and settings are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stable<'a> {
-    /// Who the agent is.
+    /// Identity of the agent.
     pub(crate) identity: Identity<'a>,
-    /// What it may call.
+    /// Tools of the agent.
     pub(crate) tools: &'a [ToolSpec],
-    /// Its skills, as text with an `<available_skills>` list; empty without any.
+    /// Skills, as text with an `<available_skills>` list; empty without any.
     pub(crate) skills: &'a str,
-    /// Short names of models, each with the `provider/model` that it means.
+    /// Model aliases with their `provider/model`.
     pub(crate) aliases: &'a [(String, String)],
-    /// Where its tools work.
+    /// Working directory of tools.
     pub(crate) workspace: &'a Path,
-    /// Where Homard's documentation is.
+    /// Path of Homard's documentation.
     pub(crate) docs: Option<&'a Path>,
-    /// What confines its tools.
+    /// Sandbox of the tools.
     pub(crate) sandbox: Option<Sandbox<'a>>,
-    /// The numbers or names by which channels know its owner.
+    /// Numbers or names by which channels know the owner.
     pub(crate) owners: &'a [String],
-    /// The name of the person's time zone.
+    /// Name of the user's time zone.
     pub(crate) zone: Option<&'a str>,
-    /// The files of its workspace.
+    /// Workspace files.
     pub(crate) pages: &'a [Page],
-    /// How to write for a voice, if replies are spoken.
+    /// Instructions for spoken replies, if enabled.
     pub(crate) voice: Option<&'a str>,
-    /// Whether thoughts and answers must be told apart with tags; see [`needs_tags`].
+    /// True if reasoning and answer must be separated with tags; see [`needs_tags`].
     pub(crate) is_tagged: bool,
-    /// What a heartbeat says, where that is known.
+    /// The heartbeat prompt, if known.
     pub(crate) heartbeat: Option<&'a str>,
 }
 
-/// Who an agent is.
+/// Identity of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Identity<'a> {
-    /// What the configuration calls it, if `name` says nothing.
+    /// Name in the configuration, used if `name` is empty.
     pub(crate) display_name: Option<&'a str>,
-    /// What it calls itself.
+    /// Its own name.
     pub(crate) name: Option<&'a str>,
-    /// Its sign.
+    /// Emoji.
     pub(crate) emoji: Option<&'a str>,
-    /// Its manner, in a few words.
+    /// Personality, in a few words.
     pub(crate) theme: Option<&'a str>,
 }
 
-/// What confines an agent's tools.
+/// Sandbox of an agent's tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sandbox<'a> {
-    /// The working directory inside.
+    /// Working directory inside.
     pub(crate) dir: &'a Path,
-    /// What may be done with the agent's own workspace.
+    /// Access to the agent's own workspace.
     pub(crate) access: Access,
-    /// Where that is to be found inside, if it is not the working directory.
+    /// Its path inside, if it is not the working directory.
     pub(crate) mount: Option<&'a Path>,
-    /// The browsers that there are.
+    /// Available browsers.
     pub(crate) browser: Browser,
-    /// How commands run outside when they are asked to; `None` where they may not.
+    /// How elevated commands run outside; `None` if they may not.
     pub(crate) elevated: Option<&'a str>,
 }
 
-/// What tools in a sandbox may do with the agent's workspace.
+/// Access of sandboxed tools to the agent's workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nothing: they see a copy.
+    /// None: they see a copy.
     None,
-    /// Read it.
+    /// Read-only.
     Read,
-    /// Read and change it.
+    /// Read and write.
     Write,
 }
 
-/// The browsers that a sandboxed agent can use.
+/// Browsers available to a sandboxed agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "there is no browser yet"))]
 pub(crate) enum Browser {
     /// None.
     None,
-    /// One inside.
+    /// One inside the sandbox.
     Inside,
-    /// One inside, and the machine's own.
+    /// One inside the sandbox, and the host's own.
     InsideAndHost,
 }
 
-/// What may differ from one run of a session to the next.
+/// Inputs that may differ from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Turn<'a> {
-    /// What the caller adds: about a group, or about a sub-agent's task.
+    /// The caller's addition: about a group, or a sub-agent's task.
     pub(crate) extra: Option<&'a str>,
-    /// Where the message came from.
+    /// Channel of the message.
     pub(crate) channel: Option<&'a str>,
-    /// What that channel can do.
+    /// Capabilities of that channel.
     pub(crate) capabilities: &'a [String],
-    /// What to know about the message tool there, a line each.
+    /// Hints about the message tool on that channel, one per line.
     pub(crate) hints: &'a [String],
-    /// How freely to react to messages there.
+    /// How often to react to messages there.
     pub(crate) reactions: Option<Reactions>,
-    /// The machine and the model.
+    /// Agent, machine and model.
     pub(crate) runtime: Runtime<'a>,
-    /// How hard the model thinks.
+    /// Thinking level.
     pub(crate) thinking: &'a str,
-    /// Whether its reasoning is shown: `off`, `on` or `stream`.
+    /// Visibility of reasoning: `off`, `on` or `stream`.
     pub(crate) reasoning: &'a str,
 }
 
-/// How freely an agent reacts to messages.
+/// How often an agent reacts to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "there are no channels yet"))]
 pub(crate) enum Reactions {
     /// Rarely.
     Minimal,
-    /// Whenever it feels natural.
+    /// Whenever it is natural.
     Extensive,
 }
 
-/// The agent, the machine and the model, as the last lines of a prompt name them.
+/// Agent, machine and model for the last lines of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Runtime<'a> {
-    /// The agent's id.
+    /// Id of the agent.
     pub(crate) agent: &'a str,
-    /// The machine's name.
+    /// Host name.
     pub(crate) host: Option<&'a str>,
-    /// The repository around the workspace.
+    /// Repository that contains the workspace.
     pub(crate) repo: Option<&'a str>,
-    /// The operating system.
+    /// Operating system.
     pub(crate) os: Option<&'a str>,
-    /// The processor.
+    /// Processor architecture.
     pub(crate) arch: Option<&'a str>,
-    /// Who answers, as `provider/model`.
+    /// Current model, as `provider/model`.
     pub(crate) model: Option<&'a str>,
-    /// Who answers when nobody chose.
+    /// Default model.
     pub(crate) default_model: Option<&'a str>,
-    /// The shell that commands run in.
+    /// Shell of commands.
     pub(crate) shell: Option<&'a str>,
 }
 
-/// Whether a provider's models are known to mix thoughts into their answers unless they are asked to tag both. It is for
-/// the caller to decide: a wire that gets the reasoning apart, as our own for ollama does, needs no tags.
+/// True if a provider's models mix reasoning into their answers unless they are asked to tag both. The caller decides:
+/// an API that returns reasoning separately, as ours for ollama does, needs no tags.
 #[cfg_attr(not(test), expect(dead_code, reason = "every wire gets the reasoning apart so far"))]
 pub(crate) fn needs_tags(provider: &str) -> bool {
     let provider = provider.trim().to_lowercase();

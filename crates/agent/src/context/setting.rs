@@ -1,4 +1,4 @@
-//! What the prompts of an agent are made from, besides what a run brings.
+//! Prompt configuration of an agent.
 
 use std::{
     path::PathBuf,
@@ -12,104 +12,103 @@ use jiff::tz::TimeZone;
 
 use crate::{command, tool::Variables};
 
-/// What the prompts of an agent are made from, besides what a run brings. Without anything: its tools and its name.
+/// Prompt configuration of an agent. The default prompt contains only its tools and its name.
 #[derive(Debug, Clone, Default)]
 pub struct Setting {
-    /// The folder whose files go into every prompt; without one, none do.
+    /// Directory whose files go into every prompt; `None` for no files.
     pub workspace: Option<PathBuf>,
-    /// How much of them does.
+    /// Size limits of these files.
     pub limits: Limits,
-    /// Who reads them.
+    /// Reader of these files.
     pub reader: Arc<Reader>,
-    /// How long prompts are.
+    /// Prompt style.
     pub style: Style,
-    /// What the agent can read how to do.
+    /// Skills of the agent.
     pub shelf: Shelf,
-    /// The person's time zone. Without one, models are not told when something was said.
+    /// The user's time zone. `None` to send messages without times.
     pub zone: Option<TimeZone>,
-    /// Short names of models, each with the `provider/model` that it means.
+    /// Model aliases with their `provider/model`.
     pub aliases: Vec<(String, String)>,
-    /// Where Homard's documentation is.
+    /// Path of Homard's documentation.
     pub docs: Option<PathBuf>,
-    /// What a heartbeat says, where that is not the usual.
+    /// The heartbeat prompt, if it is not the default.
     pub heartbeat: Option<String>,
-    /// Where the agent runs.
+    /// Machine that the agent runs on.
     pub machine: Machine,
-    /// How much of the prompt a model gets; `None` for as much as its session needs.
+    /// Prompt mode; `None` for the default of the session.
     pub mode: Option<PromptMode>,
-    /// Whether the files of the workspace are left out.
+    /// True to omit the workspace files.
     pub is_without_files: bool,
-    /// Pictures that a message names are shown to models that see; where they may lie.
+    /// Where pictures named by a message may be loaded from, for models with vision; `None` to disable that.
     pub pictures: Option<Pictures>,
 }
 
-/// How long prompts are.
+/// Prompt styles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
     /// Lean for models with a small context window, else rich.
     #[default]
     Auto,
-    /// Everything that is useful.
+    /// Everything useful.
     Rich,
-    /// As few words as will do.
+    /// The minimum.
     Lean,
-    /// Who the agent is, and nothing else.
+    /// The identity only.
     Bare,
 }
 
-/// Where an agent runs.
+/// Machine that an agent runs on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// The machine's name.
+    /// Host name.
     pub host: Option<String>,
-    /// The operating system.
+    /// Operating system.
     pub os: Option<String>,
-    /// The processor.
+    /// Processor architecture.
     pub arch: Option<String>,
-    /// The shell that commands run in.
+    /// Shell of commands.
     pub shell: Option<String>,
-    /// The repository around the workspace.
+    /// Repository that contains the workspace.
     pub repo: Option<String>,
 }
 
-/// Where pictures may lie that a message names.
+/// Where pictures named by a message may be loaded from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pictures {
-    /// The person's home.
+    /// The user's home directory.
     pub home: Option<PathBuf>,
-    /// Whether they must lie in the folder that the agent works in.
+    /// True if they must be in the agent's working directory.
     pub is_confined: bool,
 }
 
-/// The skills of an agent as they are now. Clones are the same shelf: what is put on it counts for every run that begins
-/// from then on.
+/// Current skills of an agent. Clones share the state: new skills apply to every run that starts afterwards.
 #[derive(Debug, Clone, Default)]
 pub struct Shelf(Arc<RwLock<Arc<Kit>>>);
 
 impl Shelf {
-    /// What is on it.
+    /// Returns the current skills.
     pub fn kit(&self) -> Arc<Kit> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts something else on it.
+    /// Replaces the skills.
     pub fn put(&self, kit: Kit) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kit);
     }
 }
 
-/// What runs have of the skills, made once for all of them.
+/// Skills as used by runs, built once.
 #[derive(Debug, Default)]
 pub struct Kit {
-    /// What prompts say.
+    /// Text for prompts.
     pub(crate) block: Box<str>,
-    /// What their commands find in their environment.
+    /// Environment variables for commands.
     pub(crate) variables: Variables,
     commands: Vec<SlashCommand>,
 }
 
 impl Kit {
-    /// What runs have of these skills, with `block` as what prompts say of them.
+    /// Builds the kit for these skills, with `block` as their text in prompts.
     pub fn new(book: &Book, block: String) -> Self {
         Self {
             block: block.into(),
@@ -118,12 +117,12 @@ impl Kit {
         }
     }
 
-    /// The skill that a text calls, if it does.
+    /// Returns the skill that a text invokes, if any.
     pub(crate) fn invoked(&self, text: &str) -> Option<Invocation> {
         homard_skills::invoke(&self.commands, text)
     }
 
-    /// What can be called.
+    /// Returns the slash commands of the skills.
     pub fn commands(&self) -> &[SlashCommand] {
         &self.commands
     }

@@ -1,6 +1,7 @@
-//! What a prompt leaves out or cuts, why, and which setting changes that.
+//! What a prompt omits or truncates, why, and which setting changes that.
 //!
-//! Every place that reports it (`/context`, `/status`, `homard status`, `homard doctor`, `homard trace`) uses these words.
+//! Every place that reports it (`/context`, `/status`, `homard status`, `homard doctor`, `homard trace`) uses these
+//! texts.
 
 use homard_model::Spec;
 use homard_store::timeline::{CutFile, Shortened};
@@ -8,7 +9,7 @@ use homard_workspace::Page;
 
 use super::{budget::TIGHT, lean, prompt::pages, scene::Wording, setting::Style};
 
-/// The name of the full prompt.
+/// Name of the full prompt style.
 pub(crate) const RICH: &str = "rich";
 
 /// Why a prompt is lean.
@@ -16,15 +17,15 @@ pub(crate) const RICH: &str = "rich";
 enum Reason {
     /// `agents.defaults.promptStyle` asks for it.
     Configured,
-    /// The context window of the model is smaller than [`TIGHT`].
+    /// The model's context window is smaller than [`TIGHT`].
     SmallWindow(u64),
 }
 
 impl Reason {
-    /// Why the prompt for a model is lean; `None` if it is the full one.
+    /// Returns why the prompt for a model is lean; `None` if it is the full one.
     ///
-    /// The address of a model is no reason: routers such as LiteLLM and servers such as vLLM run on loopback, too. A window
-    /// of zero is unknown, which is no reason either.
+    /// The address of a model is no reason: routers such as LiteLLM and servers such as vLLM run on loopback, too. A
+    /// window of zero is unknown, which is no reason either.
     fn of(style: Style, spec: &Spec) -> Option<Self> {
         match style {
             Style::Rich => None,
@@ -36,13 +37,13 @@ impl Reason {
     }
 }
 
-/// How many words the prompt for a model has.
+/// Selects the wording for a model.
 pub(crate) fn wording(style: Style, spec: &Spec) -> Wording {
     if Reason::of(style, spec).is_some() { Wording::Lean } else { Wording::Rich }
 }
 
-/// What the prompt for a model leaves out or cuts, given the files of the workspace; `None` if nothing. How many tools are
-/// left out is for the caller to add.
+/// Returns what the prompt for a model omits or truncates, given the workspace files; `None` if nothing. The caller
+/// adds the number of omitted tools.
 pub fn of(style: Style, spec: &Spec, files: &[Page]) -> Option<Shortened> {
     let reason = Reason::of(style, spec);
     let cut = |shown: pages::Shown<'_>| CutFile {
@@ -64,7 +65,7 @@ pub fn of(style: Style, spec: &Spec, files: &[Page]) -> Option<Shortened> {
     (reason.is_some() || !files.is_empty()).then(|| Shortened { style: name.to_owned(), window, tools: 0, files })
 }
 
-/// What is left out or cut in the prompt for a model, and why: one sentence.
+/// Explains in one sentence what is omitted or truncated in the prompt for a model, and why.
 pub fn explain(shortened: &Shortened, model: &str) -> String {
     let Shortened { style, window, tools, files } = shortened;
     let why = match window {
@@ -97,7 +98,7 @@ pub fn explain(shortened: &Shortened, model: &str) -> String {
     }
 }
 
-/// Which setting changes that.
+/// Names the setting that changes it.
 pub fn remedy(shortened: &Shortened, model: &str) -> String {
     let provider = model.split('/').next().unwrap_or(model);
     match (shortened.style.as_str(), shortened.window) {
@@ -113,12 +114,12 @@ pub fn remedy(shortened: &Shortened, model: &str) -> String {
     }
 }
 
-/// How much of a file is there.
+/// Formats how much of a file is included.
 fn part(name: &str, (kept, all): (u64, u64)) -> String {
     format!("{name} ({} of {} characters)", grouped(kept), grouped(all))
 }
 
-/// A number with its digits in groups of three.
+/// Formats a number with its digits in groups of three.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;

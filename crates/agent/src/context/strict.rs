@@ -1,4 +1,4 @@
-//! Messages that are refused rather than cut: whether one fits, found out before any model is asked.
+//! Messages that are rejected instead of truncated: checks before any model request whether one fits.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use homard_store::timeline::TruncatedInput;
 use super::{budget, shortening::grouped};
 use crate::{conversation::Conversation, shorten};
 
-/// The newest message, if no model has answered it yet.
+/// Returns the newest message, if no model has answered it yet.
 pub(crate) fn unanswered(conversation: &[Arc<Message>]) -> Option<&Message> {
     conversation.last().map(|last| &**last).filter(|last| matches!(last, Message::User(_)))
 }
 
-/// Why a conversation is not sent to a model whose newest message is not to be cut and would be; `None` if it fits.
-/// `overhead` is what is told besides the conversation, in tokens.
+/// Returns why a history is not sent to a model, if its newest message must not be truncated and would be; `None` if it
+/// fits. `overhead` is the size of system prompt and tools in tokens.
 ///
-/// It would be cut if the conversation has to be compacted and the message is longer than what a compaction keeps of it
-/// whatever else it has to give up.
+/// The message would be truncated if the history has to be compacted and the message exceeds what a compaction can keep
+/// of it, even after giving up everything else.
 pub(crate) fn refusal(
     spec: &Spec,
     overhead: u64,
@@ -46,7 +46,7 @@ pub(crate) fn refusal(
     (is_due && size > budget).then(|| too_long(spec, input()))
 }
 
-/// What is said of a message that does not fit and is not to be cut.
+/// Error for a message that does not fit and must not be truncated.
 pub(crate) fn too_long(spec: &Spec, input: TruncatedInput) -> Error {
     let Spec { provider, model, context_window, .. } = spec;
     let text = format!(
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a message of so many words to a model with this window.
+    /// Returns the error for a message of this many words and a model with this window.
     fn refused(words: usize, window: u64) -> Option<String> {
         let mut conversation = Conversation::default();
         let message = Message::User(User::text("word ".repeat(words), 0));

@@ -1,23 +1,23 @@
-//! The time at each message of a person, as a model reads it.
+//! Timestamps of user messages, as sent to a model.
 //!
-//! It is derived from the message's own timestamp whenever a conversation is put together, and never kept in its text:
-//! people read what they wrote, and a model reads the same bytes every time.
+//! They are derived from the message's own timestamp whenever a request is built, and never stored in its text: people
+//! see only their own text, and a model reads the same bytes every time.
 
 use std::sync::Arc;
 
 use homard_proto::message::{Block, Content, Message, User};
 use jiff::{Timestamp, tz::TimeZone};
 
-/// The time at the beginning of a message, such as `[Sun 2026-11-15 10:36 CET] `; `None` without a time, or with one
-/// that no calendar has.
+/// Formats the timestamp prefix of a message, such as `[Sun 2026-11-15 10:36 CET] `; `None` without a time, or for a
+/// time outside the calendar.
 pub(crate) fn stamp(at: u64, zone: &TimeZone) -> Option<String> {
     let at = i64::try_from(at).ok().filter(|at| *at > 0)?;
     let at = Timestamp::from_millisecond(at).ok()?.to_zoned(zone.clone());
     Some(at.strftime("[%a %Y-%m-%d %H:%M %Z] ").to_string())
 }
 
-/// The conversation with its times. It goes before [`spelled_out`](super::notes::spelled_out), so that a time stands at
-/// the words that were written then.
+/// Adds the timestamps. Called before [`spelled_out`](super::notes::spelled_out), so that a timestamp precedes the text
+/// written at that time.
 pub(crate) fn with_times(messages: Vec<Arc<Message>>, zone: &TimeZone) -> Vec<Arc<Message>> {
     messages.into_iter().map(|message| with_time(&message, zone).map_or(message, Arc::new)).collect()
 }
@@ -46,12 +46,12 @@ fn words(block: &mut Block) -> Option<&mut String> {
     }
 }
 
-/// Words with their time, unless they have one.
+/// Prepends the timestamp, unless the text has one.
 fn before(stamp: &str, words: &str) -> Option<String> {
     (!has_time(words)).then(|| format!("{stamp}{words}"))
 }
 
-/// Whether a text begins with an envelope that has a time in it: `[… 2026-11-15 10:36 …]`.
+/// True if a text begins with an envelope that contains a time: `[… 2026-11-15 10:36 …]`.
 fn has_time(text: &str) -> bool {
     let line = text.trim_start().lines().next().unwrap_or_default();
     let Some((envelope, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) else { return false };

@@ -1,4 +1,4 @@
-//! How messages travel, and what the channel at hand can do.
+//! Prompt sections about messaging and the current channel.
 
 use super::{
     super::scene::{Reactions, Scene},
@@ -7,7 +7,7 @@ use super::{
     tool,
 };
 
-/// How many hints of a channel are told.
+/// Maximum number of channel hints.
 const HINTS: usize = 20;
 
 pub(super) fn messaging(stable: &Stable<'_>) -> Option<String> {
@@ -30,7 +30,7 @@ pub(super) fn messaging(stable: &Stable<'_>) -> Option<String> {
     Some(lines.join("\n"))
 }
 
-/// What there is to know about the channel at hand. One session may be written to from several.
+/// Renders the hints for the current channel. A session may be used from several.
 pub(super) fn hints(scene: &Scene<'_>) -> Option<String> {
     let turn = &scene.turn;
     let hints: Vec<_> = turn.hints.iter().filter_map(|hint| known(Some(hint))).collect();

@@ -1,13 +1,13 @@
-//! Where the agent is and whose it is.
+//! Prompt sections about the environment: workspace, sandbox, owners, time, files.
 
 use super::{
     super::scene::{Access, Browser},
     Stable, capped, known, line, pages, path, tool,
 };
 
-/// How many short names of models are told.
+/// Maximum number of model aliases.
 const ALIASES: usize = 50;
-/// How many names of owners are told.
+/// Maximum number of owner names.
 const OWNERS: usize = 20;
 
 pub(super) fn aliases(stable: &Stable<'_>) -> Option<String> {

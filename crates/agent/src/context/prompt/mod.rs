@@ -1,8 +1,8 @@
-//! The system prompt: one table of sections, in the order in which OpenClaw has them, and a pure function that writes it.
+//! The system prompt: a table of sections in OpenClaw's order, and a pure function that renders it.
 //!
-//! There is one deviation from that order: what may change from one run to the next comes after everything that does not,
-//! so that a provider finds the beginning of the last request again. The clock is nowhere in it; see
-//! [`zone`](super::zone). No empty line is written, except where a file, the skills or a caller's words have one.
+//! There is one deviation from that order: sections that may change from run to run follow all others, so that the
+//! provider's prompt cache matches the beginning. The current time is not included; see [`zone`](super::zone). No blank
+//! lines are written, except those inside a file, the skills or a caller's text.
 
 mod channel;
 mod house;
@@ -24,19 +24,19 @@ use homard_store::PromptMode;
 use super::scene::{Scene, Stable, Wording};
 use crate::secrets::Secrets;
 
-/// A system prompt, and what it is made of.
+/// A rendered system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prompt {
-    /// All of it.
+    /// The text.
     pub(crate) text: Arc<str>,
-    /// How many bytes at its beginning stay the same from one run to the next.
+    /// Length in bytes of the prefix that is stable from run to run.
     pub(crate) stable: usize,
-    /// Its sections, in order. Their characters are all that there are: a line break counts for the section after it.
+    /// Sections in order. Their character counts add up to the total: a line break counts for the section after it.
     pub(crate) parts: Vec<Part>,
 }
 
 impl Prompt {
-    /// The prompt without secrets, with the same division into what stays and what does not.
+    /// Masks secrets and keeps the division into stable and changing text.
     pub(crate) fn masked(self, secrets: &Secrets) -> Self {
         let (stable, rest) = self.text.split_at(self.stable);
         match (secrets.mask(stable), secrets.mask(rest)) {
@@ -49,41 +49,41 @@ impl Prompt {
 /// A section of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its name.
+    /// Name.
     pub(crate) name: &'static str,
-    /// How many characters it has.
+    /// Number of characters.
     pub(crate) chars: usize,
-    /// Whether it is at the beginning that stays the same.
+    /// True if it is in the stable prefix.
     pub(crate) is_stable: bool,
 }
 
-/// The section that holds the files of the workspace.
+/// Section with the workspace files.
 pub(super) const PROJECT_CONTEXT: &str = "Project Context";
-/// The section that holds the skills.
+/// Section with the skills.
 pub(super) const SKILLS: &str = "Skills";
-/// The section that lists the tools.
+/// Section with the tools.
 pub(super) const TOOLING: &str = "Tooling";
 
-/// A section that may be in a prompt.
+/// An entry of the table of sections.
 struct Section {
     name: &'static str,
-    /// The mode that tells the least and still has it.
+    /// The smallest mode that includes it.
     least: PromptMode,
     rich: Writer,
-    /// `None` where a lean prompt does without it.
+    /// `None` if a lean prompt omits it.
     lean: Option<Writer>,
 }
 
-/// What writes a section, if there is something to write.
+/// Renderer of a section; returns `None` if there is nothing to write.
 #[derive(Clone, Copy)]
 enum Writer {
-    /// From what stays: at the beginning.
+    /// Uses stable inputs only: written to the prefix.
     Stable(fn(&Stable<'_>) -> Option<String>),
-    /// From anything: at the end.
+    /// Uses all inputs: written to the end.
     Turn(fn(&Scene<'_>) -> Option<String>),
 }
 
-/// Which sections there are, in which modes, and in which words.
+/// All sections with their modes and renderers.
 const SECTIONS: &[Section] = &{
     use PromptMode::{Full, Minimal, None as Nothing};
     use Writer::{Stable, Turn};
@@ -120,7 +120,7 @@ const SECTIONS: &[Section] = &{
     ]
 };
 
-/// Writes the prompt of a scene: the same scene always gives the same bytes.
+/// Renders a prompt: equal inputs give equal bytes.
 pub(crate) fn write(scene: &Scene<'_>) -> Prompt {
     let writer = |section: &'static Section| match scene.wording {
         Wording::Rich => Some((section.name, section.rich)),
@@ -142,7 +142,7 @@ pub(crate) fn write(scene: &Scene<'_>) -> Prompt {
     Prompt { text: draft.text.into(), stable, parts: draft.parts }
 }
 
-/// A prompt that is being written.
+/// A prompt under construction.
 #[derive(Default)]
 struct Draft {
     text: String,
@@ -153,7 +153,7 @@ impl Draft {
     fn add(&mut self, name: &'static str, is_stable: bool, section: Option<String>) {
         let Some(section) = section else { return };
         let start = self.text.len();
-        // The line break belongs to what follows, so that the beginning does not depend on whether anything does.
+        // The line break belongs to the next section, so that the prefix does not depend on what follows.
         if start > 0 {
             self.text.push('\n');
         }
@@ -162,37 +162,37 @@ impl Draft {
     }
 }
 
-/// How long a value within a line may be, in characters.
+/// Maximum characters of a value within a line.
 const VALUE: usize = 1_000;
 
-/// A value within a line: whatever it holds, it starts no other line.
+/// Sanitizes a value within a line, so that it cannot start another line.
 fn line(value: &str) -> String {
     let is_break = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let value = value.trim().chars().map(|c| if is_break(c) { ' ' } else { c });
     value.take(VALUE).collect()
 }
 
-/// A value within a line, if there is one.
+/// Sanitizes an optional value; `None` if it is empty.
 fn known(value: Option<&str>) -> Option<String> {
     value.map(line).filter(|value| !value.is_empty())
 }
 
-/// A path within a line.
+/// Sanitizes a path.
 fn path(path: &Path) -> String {
     line(&path.to_string_lossy())
 }
 
-/// What somebody else wrote, if it says something.
+/// Returns a trimmed text, if it is not empty.
 fn words(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// A tool by its name in any case, as it is really called.
+/// Finds a tool by its name in any case. Returns its actual name.
 fn tool<'a>(tools: &'a [ToolSpec], name: &str) -> Option<&'a str> {
     tools.iter().map(|tool| tool.name.as_str()).find(|own| own.eq_ignore_ascii_case(name))
 }
 
-/// The first lines of a list, and how many are left out.
+/// Limits a list to `most` lines, plus one that counts the rest.
 fn capped(items: impl ExactSizeIterator<Item = String>, most: usize) -> Vec<String> {
     let more = items.len().saturating_sub(most);
     items.take(most).chain((more > 0).then(|| format!("- and {more} more"))).collect()

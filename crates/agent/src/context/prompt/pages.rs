@@ -1,4 +1,4 @@
-//! The files of the workspace: as they come, or cut down to what a small model can carry.
+//! Workspace files in the prompt: as loaded, or truncated for small models.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,17 @@ use homard_workspace::{Body, Page};
 
 use super::{super::scene::Wording, PROJECT_CONTEXT, Stable, line, path};
 
-/// How long all files of a lean prompt may be together, in characters.
+/// Maximum characters of all files in a lean prompt.
 const LEAN: usize = 2_500;
 
-/// A file as a prompt has it.
+/// A file in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::context) struct Shown<'a> {
     /// The file.
     pub(in crate::context) page: &'a Page,
-    /// What is shown of it.
+    /// Text that is shown.
     pub(in crate::context) text: Cow<'a, str>,
-    /// Whether it has more than that.
+    /// True if the text is truncated.
     pub(in crate::context) is_cut: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn short(stable: &Stable<'_>) -> Option<String> {
     context(stable, Wording::Lean, None)
 }
 
-/// Whether a file is there and can be read.
+/// True if a file exists and is readable.
 pub(super) fn has(stable: &Stable<'_>, name: &str) -> bool {
     stable.pages.iter().any(|page| page.name == name && matches!(page.body, Body::Whole(_) | Body::Cut(_)))
 }
@@ -45,7 +45,7 @@ fn context(stable: &Stable<'_>, wording: Wording, remark: Option<&str>) -> Optio
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What is shown of each file.
+/// Returns the shown text of each file.
 pub(in crate::context) fn shown(pages: &[Page], wording: Wording) -> Vec<Shown<'_>> {
     let mut shown: Vec<_> = pages.iter().map(whole).collect();
     match wording {
@@ -71,7 +71,7 @@ fn whole(page: &Page) -> Shown<'_> {
     Shown { page, text, is_cut }
 }
 
-/// The most that each may have, so that all fit: short ones stay whole, and only the longest give something up.
+/// Returns the limit per file so that all fit: short files stay whole, and only the longest are truncated.
 fn share(mut lengths: Vec<usize>, total: usize) -> usize {
     lengths.sort_unstable();
     let mut left = total;

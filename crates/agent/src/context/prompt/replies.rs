@@ -1,4 +1,4 @@
-//! How replies are written: for threads, for voices, for nobody.
+//! Prompt sections about replies: quoting, voice and silence.
 
 use super::{Stable, words};
 use crate::schedule::heartbeat::OK;

@@ -1,4 +1,4 @@
-//! Who the agent is, and how it is to work.
+//! Prompt sections about identity, style and safety.
 
 use super::{Stable, known};
 

@@ -1,21 +1,21 @@
-//! The skills: all of them as they come, or their names.
+//! Prompt section with the skills: the complete list, or names only.
 
 use super::{super::scene::Wording, Stable, line, tool, words};
 
-/// How long the list of a lean prompt may be, in characters.
+/// Maximum characters of the list in a lean prompt.
 const LEAN: usize = 600;
 
-/// A skill as a prompt has it.
+/// A skill in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::context) struct Told {
-    /// Its name.
+    /// Name.
     pub(in crate::context) name: String,
-    /// All that is told of it.
+    /// Its text in the prompt.
     pub(in crate::context) text: String,
 }
 
 pub(super) fn all(stable: &Stable<'_>) -> Option<String> {
-    // The list is kept as it comes, with its empty lines and its indentation.
+    // The list is kept as it is, with its blank lines and indentation.
     let block = stable.skills.trim_matches('\n').trim_end();
     if block.trim().is_empty() {
         return None;
@@ -44,7 +44,7 @@ pub(super) fn names(stable: &Stable<'_>) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What is told of each skill.
+/// Returns the text of each skill in the prompt.
 pub(in crate::context) fn told(block: &str, wording: Wording) -> Vec<Told> {
     match wording {
         Wording::Rich => {
@@ -66,7 +66,7 @@ pub(in crate::context) fn told(block: &str, wording: Wording) -> Vec<Told> {
     }
 }
 
-/// The skills in a list, each with its name and with all of its text.
+/// Iterates over the skills of a list, each with its name and text.
 fn entries(block: &str) -> impl Iterator<Item = (String, &str)> {
     block.split("<skill>").skip(1).filter_map(|rest| {
         let (text, _) = rest.split_once("</skill>")?;
@@ -74,7 +74,7 @@ fn entries(block: &str) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// The value of a tag, on one line and without XML's escapes.
+/// Returns the value of an XML tag, unescaped and on one line.
 fn tag(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (value, _) = rest.split_once(&format!("</{name}>"))?;

@@ -1,6 +1,6 @@
-//! Golden scenes, and the laws that hold for every scene.
+//! Golden prompts, and properties that hold for every prompt.
 //!
-//! To accept changed words: run these tests with `INSTA_UPDATE=always`, and read the difference.
+//! To accept changed text: run these tests with `INSTA_UPDATE=always`, and read the difference.
 
 use std::{path::Path, sync::LazyLock};
 
@@ -19,7 +19,7 @@ fn spec(name: &str, description: &str, properties: Value) -> ToolSpec {
     ToolSpec { name: name.to_owned(), description: description.to_owned(), parameters }
 }
 
-/// The tools that every agent has, about as long as they are.
+/// The tools that every agent has, at about their real length.
 static FOUR: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
     let text = |description: &str| json!({"type": "string", "description": description});
     let number = |description: &str| json!({"type": "number", "description": description});
@@ -71,7 +71,7 @@ static FOUR: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
     ]
 });
 
-/// Those, and all that sections are told for.
+/// Those, and every tool that a section depends on.
 static MANY: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
     let names = [
         "memory_get",
@@ -122,7 +122,7 @@ static WORDS: LazyLock<[Vec<String>; 3]> = LazyLock::new(|| {
 static ALIASES: LazyLock<Vec<(String, String)>> =
     LazyLock::new(|| vec![("opus".to_owned(), "anthropic/claude-opus".to_owned())]);
 
-/// A scene with nothing in it.
+/// Inputs without optional values.
 pub(in crate::context) fn bare(mode: PromptMode, wording: Wording) -> Scene<'static> {
     let stable = Stable {
         identity: Identity::default(),
@@ -143,7 +143,7 @@ pub(in crate::context) fn bare(mode: PromptMode, wording: Wording) -> Scene<'sta
     Scene { mode, wording, stable, turn: Turn { runtime, ..Turn::default() } }
 }
 
-/// A scene with everything in it.
+/// Inputs with all values.
 pub(in crate::context) fn full(mode: PromptMode, wording: Wording) -> Scene<'static> {
     let stable = Stable {
         identity: Identity {
@@ -194,7 +194,7 @@ pub(in crate::context) fn full(mode: PromptMode, wording: Wording) -> Scene<'sta
     Scene { mode, wording, stable, turn }
 }
 
-/// The prompt as a snapshot has it: with a mark where the stable part ends.
+/// Renders a prompt for a snapshot, with a mark at the end of the stable prefix.
 fn marked(scene: &Scene<'_>) -> String {
     let Prompt { text, stable, .. } = write(scene);
     let (head, tail) = text.split_at(stable);
@@ -221,7 +221,7 @@ fn the_golden_scenes_have_their_words() {
     });
 }
 
-/// The headings of a prompt, and its first words.
+/// Returns the headings of a prompt.
 fn headings(scene: &Scene<'_>) -> Vec<String> {
     let mut scene = *scene;
     scene.stable.pages = &PAGES[4..5];
@@ -383,7 +383,7 @@ fn no_value_starts_another_line() {
 
 const TEXTS: [Option<&str>; 4] = [None, Some(""), Some("words"), Some("é\n\n## Heading")];
 
-/// All that may change from one run to the next.
+/// Arbitrary inputs that may change from run to run.
 fn turns() -> impl Strategy<Value = Turn<'static>> {
     let text = || select(TEXTS.to_vec());
     let lists = || select(vec![[].as_slice(), &WORDS[1], &WORDS[2]]);
@@ -413,7 +413,7 @@ fn turns() -> impl Strategy<Value = Turn<'static>> {
     )
 }
 
-/// A scene without what may change, and whether it has everything else.
+/// Stable inputs, with or without optional values.
 fn scenes() -> impl Strategy<Value = Scene<'static>> {
     let mode = select(vec![PromptMode::None, PromptMode::Minimal, PromptMode::Full]);
     let wording = select(vec![Wording::Rich, Wording::Lean]);

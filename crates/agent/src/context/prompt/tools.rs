@@ -1,10 +1,10 @@
-//! The tools, and what is told only to those who have certain ones.
+//! Prompt sections about tools, and those that depend on certain tools.
 
 use homard_model::ToolSpec;
 
 use super::{Stable, line, pages, tool};
 
-/// The tools that come first, in this order; others follow by name.
+/// Tools that are listed first, in this order; others follow by name.
 const ORDER: [&str; 23] = [
     "read",
     "write",
@@ -31,7 +31,7 @@ const ORDER: [&str; 23] = [
     "image",
 ];
 
-/// How much of a tool's description its line has, in characters.
+/// Maximum characters of a tool's description in the list.
 const SUMMARY: usize = 160;
 
 const NO_TOOLS: &str = "\
@@ -63,7 +63,7 @@ pub(super) fn tooling(stable: &Stable<'_>) -> Option<String> {
     Some(lines.join("\n"))
 }
 
-/// The names alone: the schemas that go along describe them.
+/// Renders the names only: the schemas in the request describe the tools.
 pub(super) fn names(stable: &Stable<'_>) -> Option<String> {
     let names: Vec<_> = in_order(stable.tools).iter().map(|tool| line(&tool.name)).collect();
     Some(match names.as_slice() {
@@ -97,7 +97,7 @@ pub(super) fn self_update(stable: &Stable<'_>) -> Option<String> {
     ))
 }
 
-/// Tools in the order in which they are told; of names that differ only in case the first stays.
+/// Sorts tools for the list; of names that differ only in case the first is kept.
 fn in_order(tools: &[ToolSpec]) -> Vec<&ToolSpec> {
     let mut keyed: Vec<_> = tools.iter().map(|tool| (tool.name.to_lowercase(), tool)).collect();
     let rank = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
@@ -106,11 +106,11 @@ fn in_order(tools: &[ToolSpec]) -> Vec<&ToolSpec> {
     keyed.into_iter().map(|(_, tool)| tool).collect()
 }
 
-/// The first sentence of a description, on one line.
+/// Returns the first sentence of a description, on one line.
 fn summary(description: &str) -> String {
     let text = description.split_whitespace().collect::<Vec<_>>().join(" ");
     let end = text.match_indices(['.', '!', '?']).map(|(at, _)| at + 1).find(|end| {
-        // A full stop within "e.g. this" ends nothing: a sentence begins with a capital.
+        // The full stop in "e.g. this" does not end a sentence: the next one begins with a capital.
         text[*end..].strip_prefix(' ').is_some_and(|rest| rest.starts_with(char::is_uppercase))
     });
     let sentence = line(end.map_or(text.as_str(), |end| &text[..end]));

@@ -1,4 +1,4 @@
-//! What may change from one run to the next: the caller's words, the machine, the model.
+//! Prompt sections that may change from run to run: the caller's addition, the machine, the model.
 
 use homard_store::PromptMode;
 

@@ -1,4 +1,4 @@
-//! What a report says of a prompt.
+//! Tests of context reports.
 
 use homard_proto::AgentId;
 use homard_store::PromptMode;

@@ -1,4 +1,4 @@
-//! A report in words, for the person who asks `/context`.
+//! Text of a context report, for `/context`.
 
 use homard_store::timeline::Shortened;
 
@@ -8,16 +8,16 @@ use crate::{
     context::shortening::{self, RICH, grouped},
 };
 
-/// How many characters a token has, about, where nothing better is known.
+/// Approximate characters per token, if no count is known.
 const TOKEN: u64 = 4;
 
-/// How many lines a list has at most.
+/// Maximum rows of a list.
 const MOST: usize = 40;
 
-/// What limits the files of a full prompt.
+/// Settings that limit the files of a full prompt.
 const LIMITS: &str = "Limits: agents.defaults.bootstrapMaxChars, bootstrapTotalMaxChars.";
 
-/// What is answered to `/context`.
+/// Builds the reply to `/context`.
 pub(crate) fn words(report: &Report, ask: Ask) -> String {
     match ask {
         Ask::List => lines(report, &[&sums(report)], Some("More: /context detail, /context json.")),
@@ -28,16 +28,16 @@ pub(crate) fn words(report: &Report, ask: Ask) -> String {
     }
 }
 
-/// Things with their sizes in characters, under a title.
+/// Rows with sizes, under a title.
 struct Table {
     title: &'static str,
     rows: Vec<Row>,
 }
 
-/// A thing: its name, its characters, and its tokens.
+/// Name, characters and tokens of an item.
 type Row = (String, usize, u64);
 
-/// How many tokens some characters are.
+/// Ratio of tokens to characters.
 #[derive(Clone, Copy)]
 struct Rate {
     tokens: u64,
@@ -50,7 +50,7 @@ impl Rate {
     }
 }
 
-/// How many tokens the characters of the prompt are, and those of the tools: what is a part of either has its share.
+/// Returns the ratios for the prompt and for the tools; parts of either are scaled with them.
 fn rates(report: &Report) -> (Rate, Rate) {
     let rate = |tokens: fn(Tokens) -> u64, chars: usize| match report.tokens {
         Some(known) => Rate { tokens: tokens(known), chars: chars as u64 },
@@ -100,7 +100,7 @@ fn tools(report: &Report) -> Table {
     Table { title: "tool", rows: largest(rows.collect()) }
 }
 
-/// The largest first, and all that are too many as one.
+/// Sorts by size, largest first, and merges the rows beyond the limit.
 fn largest(mut rows: Vec<Row>) -> Vec<Row> {
     rows.sort_by(|(a, a_size, _), (b, b_size, _)| (b_size, a).cmp(&(a_size, b)));
     if rows.len() > MOST {
@@ -141,7 +141,7 @@ fn lines(report: &Report, tables: &[&Table], last: Option<&str>) -> String {
     lines.join("\n")
 }
 
-/// A table as aligned lines.
+/// Formats a table as aligned lines.
 fn rows(table: &Table, window: Option<u64>) -> Vec<String> {
     let head = [table.title, "characters", "tokens", "of the window"].map(str::to_owned);
     let row = |(name, size, tokens): &Row| {
@@ -164,7 +164,7 @@ fn rows(table: &Table, window: Option<u64>) -> Vec<String> {
     cells.iter().map(line).collect()
 }
 
-/// What a person should know about the files and the tools.
+/// Returns warnings about files and tools.
 fn troubles(report: &Report) -> Vec<String> {
     let files = &report.injected_workspace_files;
     let cut = files.iter().filter(|file| file.truncated).map(|file| {
@@ -178,8 +178,8 @@ fn troubles(report: &Report) -> Vec<String> {
     cut.chain(missing).chain(unusable).chain(shortened(report)).collect()
 }
 
-/// Why something is left out or cut, what to set to change that, and which tools are left out. The files have lines of
-/// their own.
+/// Explains why something is omitted or truncated, which setting changes that, and which tools are omitted. Files have
+/// lines of their own.
 fn shortened(report: &Report) -> Vec<String> {
     let Some(shortened) = &report.shortened else { return Vec::new() };
     if shortened.style == RICH {
@@ -198,13 +198,13 @@ fn shortened(report: &Report) -> Vec<String> {
     sentences.into_iter().map(|sentence| format!("{}.", capitalised(&sentence))).chain(listed).collect()
 }
 
-/// A sentence with a capital letter.
+/// Capitalizes a sentence.
 fn capitalised(sentence: &str) -> String {
     let mut letters = sentence.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// A share in percent, with one digit after the point.
+/// Formats a share in percent with one decimal.
 fn share(part: u64, all: u64) -> String {
     match u128::from(part) * 1_000 / u128::from(all.max(1)) {
         0 if part > 0 => "< 0.1 %".to_owned(),

@@ -1,4 +1,4 @@
-//! What was asked, and what may follow on what. No clock and no disk: time is passed in, and a change is a new book.
+//! Approval requests and their state transitions. Pure: time is a parameter, and a change returns a new state.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,140 +9,140 @@ use serde_json::{Map, Value};
 
 use super::{bound::Bound, display, rule::Rule};
 
-/// How long an answer is waited for, and how long it counts.
+/// How long a request waits for a decision, and how long the decision is valid.
 pub const EXPIRES: Duration = Duration::from_secs(300);
-/// How long one that is settled is remembered, in milliseconds.
+/// How long a settled request is kept, in milliseconds.
 const KEPT_MS: u64 = 3_600_000;
-/// How many may wait at a time: more than people read, and not more than fits on a disk.
+/// Maximum number of pending requests: more than people read, and bounded on disk.
 const MOST: usize = 64;
-/// How many of a session may wait at a time.
+/// Maximum number of pending requests per session.
 const MOST_OF_ONE: usize = 16;
-/// The longest name of one, in bytes.
+/// Maximum length of a request id, in bytes.
 const LONGEST_ID: usize = 128;
 
-/// Something to ask about.
+/// Parameters of an approval request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ticket {
-    /// Its name, if whoever asks gives one.
+    /// Id, if the requester provides one.
     pub id: Option<String>,
-    /// Whose rules are meant.
+    /// Agent whose rules apply.
     pub agent: AgentId,
-    /// What is asked about, as it was written.
+    /// The command, as written.
     pub command: String,
-    /// What else people are told, in the wire's words: `cwd`, `host`, `sessionKey`, and so on.
+    /// Further fields for clients, with their wire names: `cwd`, `host`, `sessionKey`, and so on.
     pub told: Map<String, Value>,
-    /// What the decision is about; `None` for what somebody else runs.
+    /// Fingerprint that the decision is bound to; `None` if a client runs the command.
     pub bound: Option<Bound>,
-    /// What would be remembered; nothing if it cannot be allowed for good.
+    /// Rules to store with `allow-always`; empty if the command cannot be allowed permanently.
     pub rules: Vec<Rule>,
-    /// The call as it was made, to make it again.
+    /// The tool call, to execute it later.
     pub call: Value,
-    /// How long an answer is waited for: [`EXPIRES`] at most.
+    /// Time limit for a decision: at most [`EXPIRES`].
     pub expires: Duration,
 }
 
-/// Something that was asked, and what came of it.
+/// An approval request and its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Its name.
+    /// Id.
     pub id: String,
-    /// Whose rules are meant.
+    /// Agent whose rules apply.
     pub agent: String,
-    /// What is asked about, as it was written.
+    /// The command, as written.
     pub command: String,
-    /// What else people are told.
+    /// Further fields for clients.
     #[serde(default)]
     pub told: Map<String, Value>,
-    /// What the decision is about; `None` for what somebody else runs.
+    /// Fingerprint that the decision is bound to; `None` if a client runs the command.
     #[serde(default)]
     pub bound: Option<Bound>,
-    /// What would be remembered.
+    /// Rules to store with `allow-always`.
     #[serde(default)]
     rules: Vec<Value>,
-    /// The call as it was made.
+    /// The tool call.
     #[serde(default)]
     pub call: Value,
-    /// When it was asked.
+    /// When it was requested.
     pub created_at_ms: u64,
-    /// Until when an answer counts.
+    /// When it expires.
     pub expires_at_ms: u64,
-    /// What came of it.
+    /// State.
     pub state: State,
     /// Who decided.
     #[serde(default)]
     pub decided_by: Option<String>,
-    /// When.
+    /// When it was decided.
     #[serde(default)]
     pub decided_at_ms: Option<u64>,
-    /// When it was used, or lost what it was about.
+    /// When the approval was used or invalidated.
     #[serde(default)]
     pub used_at_ms: Option<u64>,
 }
 
-/// What came of a question.
+/// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Nobody has answered.
+    /// No decision yet.
     Pending,
-    /// It may run.
+    /// Allowed once.
     AllowedOnce,
-    /// It may run, and what is like it from now on.
+    /// Allowed, and equal commands from now on.
     AllowedAlways,
-    /// It may not.
+    /// Denied.
     Denied,
-    /// Nobody answered in time.
+    /// Not decided in time.
     Expired,
 }
 
-/// An answer.
+/// A decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may run.
+    /// Allows the command once.
     AllowOnce,
-    /// It may run, and what is like it from now on.
+    /// Allows it, and equal commands from now on.
     AllowAlways,
-    /// It may not.
+    /// Denies it.
     Deny,
 }
 
-/// Why something about an approval was not done.
+/// Why an operation on an approval failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is none of that name.
+    /// No request has this id.
     #[error("unknown or expired approval id {}", quoted(.0))]
     Unknown(String),
-    /// It is settled.
+    /// It is already settled.
     #[error("approval {} is already {}", .0, .1.as_str())]
     Settled(String, State),
-    /// It was used, or what it was about has changed.
+    /// It was used already, or the command has changed.
     #[error("approval {id} counts no more: {why}")]
     Void {
-        /// Which.
+        /// Id of the request.
         id: String,
-        /// What happened.
+        /// Reason.
         why: String,
     },
-    /// It cannot be asked, or not be answered so.
+    /// The request or the decision is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// Too many wait.
+    /// Too many requests are pending.
     #[error("too many commands wait for an answer; answer some: homard approvals list")]
     Full,
-    /// It could not be stored, and nothing has changed.
+    /// It could not be stored; nothing has changed.
     #[error("the approval could not be stored: {0}")]
     Store(#[from] StoreError),
 }
 
-/// Somebody's name for something, in an answer: short and harmless.
+/// Formats an id from outside for an error: short and without control characters.
 fn quoted(id: &str) -> String {
     let short: String = id.chars().take(40).collect();
     format!("\"{}\"", display::shown(&short).unwrap_or_default())
 }
 
 impl State {
-    /// The word for it.
+    /// Returns the serialized name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// The decision in the wire's word; none where nobody decided.
+    /// Returns the decision's wire name; `None` if there is none.
     pub fn decision(self) -> Option<&'static str> {
         match self {
             Self::AllowedOnce => Some("allow-once"),
@@ -165,7 +165,7 @@ impl State {
 }
 
 impl Verdict {
-    /// Reads the wire's word.
+    /// Parses the wire name.
     pub fn read(word: &str) -> Option<Self> {
         match word {
             "allow-once" => Some(Self::AllowOnce),
@@ -175,7 +175,7 @@ impl Verdict {
         }
     }
 
-    /// The wire's word.
+    /// Returns the wire name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AllowOnce => "allow-once",
@@ -194,12 +194,12 @@ impl Verdict {
 }
 
 impl Entry {
-    /// What would be remembered.
+    /// Returns the rules to store with `allow-always`.
     pub fn rules(&self) -> Vec<Rule> {
         self.rules.iter().map(Rule::read).collect()
     }
 
-    /// What can be answered. For what somebody else runs, that one knows what to remember.
+    /// Returns the possible decisions. If a client runs the command, the client stores its own rules.
     pub fn offers(&self) -> &'static [Verdict] {
         if self.bound.is_none() || !self.rules.is_empty() {
             &[Verdict::AllowOnce, Verdict::AllowAlways, Verdict::Deny]
@@ -208,19 +208,19 @@ impl Entry {
         }
     }
 
-    /// Whether it may run and has not.
+    /// True if it is allowed and not used yet.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::AllowedOnce | State::AllowedAlways) && self.used_at_ms.is_none()
     }
 }
 
-/// Whose questions are counted together: a session. An agent can start sub-agents and scheduled runs as it likes, so all of
-/// one agent count as one.
+/// Unit of the per-requester limit: a session. An agent can start any number of sub-agents and scheduled runs, so all
+/// of those of one agent count as one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Asker {
     /// A client that runs the command itself.
     Client,
-    /// A conversation, by its session key.
+    /// A session, by its key.
     Session(String),
     /// Sub-agents and scheduled runs of an agent.
     StartedBy(AgentId),
@@ -238,12 +238,12 @@ impl Asker {
     }
 }
 
-/// Everything that was asked lately, by name.
+/// Recent approval requests, by id.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Book(pub(super) BTreeMap<String, Entry>);
 
 impl Book {
-    /// What is on the shelf. What cannot be read was not allowed.
+    /// Reads stored requests. Unreadable ones are not allowed.
     pub(super) fn read(kept: Vec<Value>) -> Self {
         let entries = kept.into_iter().filter_map(|entry| match serde_json::from_value::<Entry>(entry) {
             Ok(entry) => Some((entry.id.clone(), entry)),
@@ -255,7 +255,7 @@ impl Book {
         Self(entries.collect())
     }
 
-    /// All entries for the shelf. One that cannot be serialised is an error: it would be forgotten.
+    /// Returns all requests for the store. One that cannot be serialized is an error, because it would be lost.
     pub(super) fn values(&self) -> Result<Vec<Value>, Error> {
         let value =
             |entry| serde_json::to_value(entry).map_err(|error| Error::Store(StoreError::Disk(error.to_string())));
@@ -266,7 +266,7 @@ impl Book {
         self.0.values().filter(|entry| entry.state == State::Pending)
     }
 
-    /// Asks. The name is one that nobody can guess, unless the ticket has its own.
+    /// Adds a request. Its id is unguessable, unless the ticket has its own.
     pub(super) fn ask(&mut self, ticket: Ticket, nonce: String, now: u64) -> Result<Entry, Error> {
         let id = ticket.id.unwrap_or(nonce);
         if !is_name(&id) {
@@ -308,8 +308,8 @@ impl Book {
         Ok(entry)
     }
 
-    /// Makes room for one more question of an asker. If the queue is full, an asker that has more questions in it loses
-    /// its newest, so none can keep the others from asking.
+    /// Makes room for one more request. If the queue is full, the requester with the most pending requests loses its
+    /// newest, so that none can block the others.
     fn make_room(&mut self, asker: &Asker, now: u64) -> Result<(), Error> {
         let mut counts: BTreeMap<Asker, usize> = BTreeMap::new();
         for entry in self.pending() {
@@ -323,7 +323,7 @@ impl Book {
             return Ok(());
         }
         let largest = counts.into_iter().max_by_key(|(_, count)| *count);
-        // Otherwise two askers would displace each other for ever.
+        // Otherwise two requesters would displace each other forever.
         let Some((largest, _)) = largest.filter(|(_, count)| *count > own + 1) else { return Err(Error::Full) };
         let of_largest =
             |entry: &&mut Entry| entry.state == State::Pending && Asker::of(entry.bound.as_ref()) == largest;
@@ -334,7 +334,7 @@ impl Book {
         Ok(())
     }
 
-    /// Answers. The first answer counts.
+    /// Decides a request. The first decision counts.
     pub(super) fn decide(&mut self, id: &str, verdict: Verdict, by: &str, now: u64) -> Result<Entry, Error> {
         let entry = self.0.get_mut(id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
         if entry.state != State::Pending {
@@ -352,7 +352,7 @@ impl Book {
         Ok(entry.clone())
     }
 
-    /// Uses an answer, once. One that is not about this any more is used up, too.
+    /// Consumes an approval, once. An approval whose command has changed is consumed, too.
     pub(super) fn take(&mut self, id: &str, bound: &Bound, now: u64) -> Result<Entry, Error> {
         let entry = self.0.get_mut(id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
         let void = |why: String| Error::Void { id: id.to_owned(), why };
@@ -374,7 +374,7 @@ impl Book {
         }
     }
 
-    /// Ends what nobody answered in time, and forgets what is long settled. Returns what ended.
+    /// Expires overdue requests and removes old settled ones. Returns the expired ones.
     pub(super) fn tidy(&mut self, now: u64) -> Vec<Entry> {
         self.0.retain(|_, entry| entry.state == State::Pending || now < entry.expires_at_ms.saturating_add(KEPT_MS));
         let late = |entry: &&mut Entry| entry.state == State::Pending && now >= entry.expires_at_ms;

@@ -1,61 +1,61 @@
-//! What a decision is about. If any of it has changed, what was decided counts for nothing.
+//! Fingerprint of a command that a decision is bound to. If anything in it has changed, the decision is invalid.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Everything that a command is, at the time when somebody is asked and again when it is to run.
+/// Fingerprint of a command, taken when the approval is requested and again before it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bound {
-    /// The words that are run, the first of which is the program's whole path.
+    /// Argument vector, with the absolute path of the program first.
     pub argv: Vec<String>,
-    /// Where.
+    /// Working directory.
     pub cwd: FolderSeen,
-    /// A digest of its whole environment; see [`digest`].
+    /// Digest of the whole environment; see [`digest`].
     pub env: String,
-    /// The programs and files that it names.
+    /// Programs and files that it names.
     pub files: Vec<FileSeen>,
-    /// The session.
+    /// Session key.
     pub session: String,
-    /// The run.
+    /// Run id.
     pub run: String,
-    /// What holds it: the name of its sandbox.
+    /// Name of its sandbox profile.
     pub profile: String,
-    /// A digest of the settings of the git repository that it uses, if it uses one.
+    /// Digest of the settings of the git repository that it uses, if any.
     #[serde(default)]
     pub repository: Option<String>,
 }
 
-/// A folder, and which one it really is.
+/// A directory and its identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderSeen {
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// Its file system.
+    /// Device number.
     pub dev: u64,
-    /// Its number there.
+    /// Inode number.
     pub ino: u64,
 }
 
-/// A file, and which one it really is. A change of its bytes changes the time of its change, which nobody can set.
+/// A file and its identity. A change of its content changes its ctime, which cannot be set by programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSeen {
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// Its file system.
+    /// Device number.
     pub dev: u64,
-    /// Its number there.
+    /// Inode number.
     pub ino: u64,
-    /// Its length.
+    /// Size.
     pub size: u64,
-    /// When its bytes were written, in nanoseconds.
+    /// Modification time, in nanoseconds.
     pub written: i64,
-    /// When anything about it changed, in nanoseconds.
+    /// Status change time (ctime), in nanoseconds.
     pub changed: i64,
 }
 
 impl Bound {
-    /// What is not as it was, for people.
+    /// Returns the first difference, as a text for people.
     pub fn difference(&self, now: &Self) -> Option<&'static str> {
         let Self { argv, cwd, env, files, session, run, profile, repository } = self;
         let same = [
@@ -72,13 +72,13 @@ impl Bound {
     }
 }
 
-/// A digest of an environment, whatever its order. The values themselves are not kept: they may be secrets.
+/// Digests an environment, regardless of order. The values are not stored, because they may be secrets.
 pub fn digest<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut variables: Vec<_> = variables.into_iter().collect();
     variables.sort_unstable();
     let mut digest = Sha256::new();
     for text in variables.iter().flat_map(|(name, value)| [name, value]) {
-        // With their lengths, so that nothing moves from one to the next.
+        // With lengths, so that bytes cannot shift between adjacent texts.
         digest.update((text.len() as u64).to_le_bytes());
         digest.update(text);
     }

@@ -1,4 +1,4 @@
-//! Where approvals are asked for, given and used. What it says has happened is on disk.
+//! Exec approvals: requests, decisions and their use. Everything it reports is on disk.
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::{Ambient, task};
 
-/// How much news is kept for a listener that is behind; what is older is lost to it.
+/// Number of events kept for a slow subscriber; older ones are lost to it.
 const NEWS: usize = 256;
 
-/// A handle on the desk. Clones are cheap and are the same desk.
+/// Handle of the approvals. Clones are cheap and share the same state.
 #[derive(Debug, Clone)]
 pub struct Desk(Arc<Inner>);
 
@@ -31,53 +31,53 @@ pub struct Desk(Arc<Inner>);
 struct Inner {
     shelf: Arc<dyn Shelf>,
     ambient: Ambient,
-    /// Held while something is stored: one change after the other, so that of two answers one is the first.
+    /// Locked while a change is stored: changes are serialized, so that one of two decisions is the first.
     writing: Mutex<()>,
     book: watch::Sender<Arc<Book>>,
     news: broadcast::Sender<(&'static str, Value)>,
     audit: Audit,
 }
 
-/// The rules as they are on disk.
+/// The approval rules on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// What they say.
+    /// The parsed rules.
     pub policy: Policy,
-    /// Whether there is a file.
+    /// True if the file exists.
     pub exists: bool,
-    /// The fingerprint of the file.
+    /// Hash of the file.
     pub hash: String,
 }
 
-/// A change in the making.
+/// A change in progress.
 struct Draft {
     book: Book,
     now: u64,
-    /// What everybody is told once it is stored.
+    /// Events to publish once it is stored.
     news: Vec<(&'static str, Value)>,
-    /// Whose rules are remembered before it counts.
+    /// Request whose rules are stored before the decision takes effect.
     remembered: Option<Entry>,
 }
 
 impl Desk {
-    /// Takes up what waits on the shelf.
+    /// Opens the store without an audit log.
     pub async fn open(shelf: Arc<dyn Shelf>, ambient: Ambient) -> Result<Self, StoreError> {
         Self::open_with(shelf, ambient, Audit::default()).await
     }
 
-    /// The same, and notes what is asked and decided.
+    /// Opens the store and writes requests and decisions to the audit log.
     pub async fn open_with(shelf: Arc<dyn Shelf>, ambient: Ambient, audit: Audit) -> Result<Self, StoreError> {
         let book = Arc::new(Book::read(shelf.load().await?));
         let (book, news) = (watch::Sender::new(book), broadcast::channel(NEWS).0);
         Ok(Self(Arc::new(Inner { shelf, ambient, writing: Mutex::new(()), book, news, audit })))
     }
 
-    /// Asks; the answer is waited for elsewhere.
+    /// Adds a request; does not wait for the decision.
     pub async fn ask(&self, ticket: Ticket) -> Result<Entry, Error> {
         let nonce = self.0.ambient.nonce();
         self.change(move |draft| {
             let entry = draft.book.ask(ticket, nonce, draft.now)?;
-            // One that had to make room.
+            // A request that was displaced.
             let displaced = draft.book.tidy(draft.now);
             draft.news.extend(displaced.iter().map(|entry| ("exec.approval.resolved", entry.resolved(draft.now))));
             draft.news.push(("exec.approval.requested", entry.requested()));
@@ -86,7 +86,7 @@ impl Desk {
         .await
     }
 
-    /// Answers. The first answer counts; what is allowed for good is remembered before it counts.
+    /// Decides a request. The first decision counts; `allow-always` takes effect only after its rules are stored.
     pub async fn decide(&self, id: &str, verdict: Verdict, by: &str) -> Result<Entry, Error> {
         let (id, by) = (id.to_owned(), by.to_owned());
         self.change(move |draft| {
@@ -98,19 +98,19 @@ impl Desk {
         .await
     }
 
-    /// Uses an answer, once; it is on disk that it was used before this returns. One that is not about this any more
-    /// is used up, too.
+    /// Consumes an approval, once; its use is on disk before this returns. An approval whose command has changed is
+    /// consumed, too.
     pub async fn take(&self, id: &str, bound: Bound) -> Result<Entry, Error> {
         let id = id.to_owned();
         self.change(move |draft| draft.book.take(&id, &bound, draft.now)).await
     }
 
-    /// One of them, as it stands.
+    /// Returns a request.
     pub fn get(&self, id: &str) -> Option<Entry> {
         self.0.book.borrow().0.get(id).cloned()
     }
 
-    /// Those that wait for an answer, oldest first.
+    /// Returns the pending requests, oldest first.
     pub fn pending(&self) -> Vec<Entry> {
         let now = self.0.ambient.now_ms();
         let book = self.0.book.borrow();
@@ -119,7 +119,7 @@ impl Desk {
         pending
     }
 
-    /// Those that are settled and still known, newest first.
+    /// Returns the settled requests that are still kept, newest first.
     pub fn settled(&self) -> Vec<Entry> {
         let book = self.0.book.borrow();
         let mut settled: Vec<_> = book.0.values().filter(|entry| entry.state != State::Pending).cloned().collect();
@@ -127,14 +127,14 @@ impl Desk {
         settled
     }
 
-    /// Those that we run and have not: a restart takes them up.
+    /// Returns requests for our own commands that are pending, or allowed and not executed: a restart resumes them.
     pub fn unfinished(&self) -> Vec<Entry> {
         let book = self.0.book.borrow();
         let is_ours = |entry: &&Entry| entry.bound.is_some() && (entry.state == State::Pending || entry.is_open());
         book.0.values().filter(is_ours).cloned().collect()
     }
 
-    /// Waits until one is settled; `None` if there is none of that name.
+    /// Waits until a request is settled; `None` if it does not exist.
     pub async fn wait(&self, id: &str) -> Option<Entry> {
         let mut seen = self.0.book.subscribe();
         loop {
@@ -146,7 +146,7 @@ impl Desk {
                 biased;
                 changed = seen.changed() => changed.ok()?,
                 () = sleep_until(self.instant(entry.expires_at_ms)) => {
-                    // If it cannot be stored, it is late all the same.
+                    // Even if the expiry cannot be stored, the request has expired.
                     if let Err(error) = self.tidy().await {
                         tracing::warn!(%error, "an approval could not be ended");
                         entry.state = State::Expired;
@@ -157,7 +157,7 @@ impl Desk {
         }
     }
 
-    /// Ends what nobody answers in time, until it is told to stop.
+    /// Expires overdue requests until it is stopped.
     pub async fn run(self, stop: CancellationToken) {
         let mut seen = self.0.book.subscribe();
         loop {
@@ -174,7 +174,7 @@ impl Desk {
                 changed = seen.changed() => if changed.is_err() { return },
                 () = late => if let Err(error) = self.tidy().await {
                     tracing::warn!(%error, "approvals could not be ended");
-                    // Not again at once: a full disk stays full for a while.
+                    // Delay before the retry: a full disk stays full for a while.
                     tokio::select! {
                         biased;
                         () = stop.cancelled() => return,
@@ -185,17 +185,17 @@ impl Desk {
         }
     }
 
-    /// Hears of every `exec.approval.requested` and `exec.approval.resolved` from here on.
+    /// Subscribes to `exec.approval.requested` and `exec.approval.resolved`.
     pub fn listen(&self) -> broadcast::Receiver<(&'static str, Value)> {
         self.0.news.subscribe()
     }
 
-    /// Where the rules are.
+    /// Returns the location of the rules, for messages.
     pub fn place(&self) -> String {
         self.0.shelf.place()
     }
 
-    /// The rules as they are on disk now. What cannot be read is an error: nothing is allowed by it.
+    /// Reads the rules from disk. An unreadable file is an error: it allows nothing.
     pub async fn rules(&self) -> Result<Rules, StoreError> {
         let text = self.0.shelf.policy().await?;
         let hash = hash(text.as_deref());
@@ -206,7 +206,7 @@ impl Desk {
         Ok(Rules { policy: policy.map_err(unread)?, exists: text.is_some(), hash })
     }
 
-    /// Replaces the rules, if they are still those that `base` is the fingerprint of.
+    /// Replaces the rules, if their hash is still `base`.
     pub async fn set_rules(&self, policy: Policy, base: Option<&str>) -> Result<Rules, Error> {
         let _writing = self.0.writing.lock().await;
         let now = self.rules().await?;
@@ -244,7 +244,7 @@ impl Desk {
         self.change(|_| Ok(())).await
     }
 
-    /// Makes a change and stores it, also when whoever asked for it is gone meanwhile.
+    /// Makes and stores a change, even if the caller is dropped in the meantime.
     async fn change<T, F>(&self, change: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -268,7 +268,7 @@ impl Desk {
             }
             for (event, payload) in draft.news {
                 desk.note(event, &payload);
-                // Nobody may listen, and that is fine.
+                // There may be no subscribers.
                 desk.0.news.send((event, payload)).ok();
             }
             made
@@ -277,7 +277,7 @@ impl Desk {
         made.await.map_err(broke).flatten()
     }
 
-    /// Notes a question or what came of it, without what it is about.
+    /// Writes a request or decision to the audit log, without the command.
     fn note(&self, event: &str, payload: &Value) {
         let what = if event == "exec.approval.requested" { What::ApprovalAsked } else { What::ApprovalDecided };
         let id = payload["id"].as_str().unwrap_or_default();
@@ -298,7 +298,7 @@ impl Desk {
         self.0.audit.note(fact.by(who).ended(outcome));
     }
 
-    /// When it will be this late.
+    /// Converts a wall-clock time to an instant.
     fn instant(&self, at_ms: u64) -> Instant {
         Instant::now() + Duration::from_millis(at_ms.saturating_sub(self.0.ambient.now_ms()))
     }

@@ -1,12 +1,12 @@
-//! What people are shown of a command before they allow it: all of it, and nothing that acts on their screen.
+//! Display of commands for approval: complete, and without characters that affect the terminal.
 
-/// The longest command that can be asked about, in bytes. What nobody reads, nobody can allow.
+/// Maximum length of a command that can be approved, in bytes. A longer one would not be read.
 pub const LONGEST: usize = 64 * 1024;
 
-/// A command that can be shown: what a screen would act on, or hide, is spelled out as `\u{…}`.
+/// Formats a command for display: characters that a terminal would interpret or hide are escaped as `\u{…}`.
 ///
-/// No two commands look the same: backslashes in front of something that is spelled out, or looks so, are doubled.
-/// `None` for one that is too long.
+/// The result is unambiguous: backslashes before an escape, or something that looks like one, are doubled. `None` if
+/// the command is too long.
 pub fn shown(command: &str) -> Option<String> {
     (command.len() <= LONGEST).then(|| spelled(command))
 }
@@ -31,7 +31,7 @@ fn spelled(command: &str) -> String {
     shown
 }
 
-/// Whether a letter does something to a screen, or cannot be seen on it.
+/// True if a character affects a terminal or is invisible.
 fn acts(letter: char) -> bool {
     let is_blank = letter != ' ' && letter.is_whitespace();
     letter.is_control()
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads what was shown, as a careful person would.
+    /// Decodes what was shown.
     fn meant(shown: &str) -> String {
         let (mut meant, mut rest) = (String::new(), shown);
         while let Some(place) = rest.find('\\') {

@@ -1,4 +1,4 @@
-//! After a question was answered: what was allowed is run, and its session hears what came of it.
+//! Execution after a decision: runs allowed commands and reports the result to their session.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::{Hub, task, tool::Variables};
 
-/// What a command came to, for its session.
+/// Future of the result text for the session.
 type Outcome = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// Runs what was allowed. It has to use the answer with [`Desk::take`] first, and to run nothing if that fails.
+/// Runs an allowed command. It must first consume the approval with [`Desk::take`], and run nothing if that fails.
 #[derive(Clone)]
 pub struct Later(Arc<dyn Fn(Entry, Variables) -> Outcome + Send + Sync>);
 
 impl Later {
-    /// Runs what was allowed like this, with what commands of its agent find in their environment now, and says what
-    /// came of it.
+    /// Wraps a function that runs a command with the current environment variables of its agent and returns the result
+    /// text.
     pub fn new<F, O>(run: F) -> Self
     where
         F: Fn(Entry, Variables) -> O + Send + Sync + 'static,
@@ -35,7 +35,7 @@ impl fmt::Debug for Later {
     }
 }
 
-/// Waits for an answer, does what it says and tells the session. One that is dropped is taken up by [`resume`] at the
+/// Waits for a decision, executes it and reports to the session. If this is dropped, [`resume`] continues it at the
 /// next start.
 pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
     let Some(entry) = desk.wait(id).await else { return };
@@ -47,7 +47,7 @@ pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
     let profile = hub.agents().of(key.agent());
     let (id, command) = (entry.id.clone(), entry.shown());
     let text = match entry.state {
-        // It would be ended as soon as it has begun: the next start takes it up.
+        // It would be cancelled at once: the next start runs it.
         State::AllowedOnce | State::AllowedAlways if hub.is_draining() => return,
         State::AllowedOnce | State::AllowedAlways => {
             (later.0)(entry, profile.setting.shelf.kit().variables.clone()).await
@@ -60,7 +60,7 @@ pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
     }
 }
 
-/// What a session is told of a long text: which command it was, and the end, which says most.
+/// Shortens a long text to its beginning, which names the command, and its end, which is the most informative.
 fn clipped(text: &str) -> String {
     let (first, last) = (400, 1_400);
     let count = text.chars().count();
@@ -72,8 +72,8 @@ fn clipped(text: &str) -> String {
     format!("{head} … {tail}")
 }
 
-/// Takes up what a restart found: what waits for an answer, and what was allowed and has not run. The tasks end by
-/// themselves, five minutes later at most, or with the command that they run.
+/// Resumes requests found at a restart: pending ones, and allowed ones that were not executed. The tasks end by
+/// themselves, after at most five minutes, or with the command that they run.
 pub fn resume(desk: &Desk, hub: &Hub, later: &Later) -> Vec<tokio::task::JoinHandle<()>> {
     let unfinished = desk.unfinished().into_iter();
     let tasks = unfinished.map(|entry| {

@@ -1,4 +1,4 @@
-//! How strict it is: what may run at all, and when somebody is asked. The strictest of all who have a say counts.
+//! Approval levels: what may run at all, and when to ask. The strictest of all sources applies.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,44 +8,44 @@ use serde::{Deserialize, Serialize};
 pub enum Security {
     /// Nothing.
     Deny,
-    /// What a rule allows, or somebody who is asked.
+    /// What a rule or a decision allows.
     Allowlist,
     /// Everything.
     Full,
 }
 
-/// When somebody is asked, strictest last.
+/// When to ask, strictest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
     /// Never.
     Off,
-    /// When no rule allows it.
+    /// When no rule allows the command.
     OnMiss,
     /// Before every command.
     Always,
 }
 
-/// What one of those says who have a say: a call, the config, the file.
+/// Levels of one source: a call, the config, or the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wish {
     /// What may run.
     pub security: Option<Security>,
-    /// When somebody is asked.
+    /// When to ask.
     pub ask: Option<Ask>,
 }
 
-/// What counts in the end.
+/// The effective levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effective {
     /// What may run.
     pub security: Security,
-    /// When somebody is asked.
+    /// When to ask.
     pub ask: Ask,
 }
 
 impl Security {
-    /// Reads a word; one that nobody knows is the strictest.
+    /// Parses a level; an unknown word is the strictest.
     pub fn read(word: &str) -> Self {
         match word.trim() {
             "allowlist" => Self::Allowlist,
@@ -54,7 +54,7 @@ impl Security {
         }
     }
 
-    /// The word for it.
+    /// Returns the serialized name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",
@@ -65,7 +65,7 @@ impl Security {
 }
 
 impl Ask {
-    /// Reads a word; one that nobody knows is the strictest.
+    /// Parses a level; an unknown word is the strictest.
     pub fn read(word: &str) -> Self {
         match word.trim() {
             "off" => Self::Off,
@@ -74,7 +74,7 @@ impl Ask {
         }
     }
 
-    /// The word for it.
+    /// Returns the serialized name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -85,7 +85,7 @@ impl Ask {
 }
 
 impl Effective {
-    /// The strictest of all. Where nobody says anything, nothing runs and people are asked.
+    /// Returns the strictest levels. If no source sets one, the defaults are `deny` and `on-miss`.
     pub fn of(wishes: &[Wish]) -> Self {
         Self {
             security: wishes.iter().filter_map(|wish| wish.security).min().unwrap_or(Security::Deny),

@@ -1,8 +1,8 @@
-//! Asking before a command runs: what is asked, what is decided, what is remembered.
+//! Exec approvals: requests, decisions, and permanent rules.
 //!
-//! [`policy`] is the file that says who may run what, [`level`] how strict that is, [`rule`] what is remembered for
-//! good, [`bound`] what a decision is about, [`display`] what people are shown, `book` what may follow on what (all
-//! pure); [`desk`] keeps the book on its [`shelf`], and [`follow`] does what was allowed.
+//! [`policy`] is the file with the rules, [`level`] how strict they are, [`rule`] a permanent permission, [`bound`] the
+//! fingerprint that a decision is bound to, [`display`] the display of commands, `book` the state of all requests (all
+//! pure); [`desk`] persists that state on its [`shelf`], and [`follow`] executes decisions.
 
 mod book;
 pub mod bound;

@@ -1,4 +1,4 @@
-//! `exec-approvals.json`: who may run what. The file is OpenClaw's, and what is not understood in it stays.
+//! `exec-approvals.json`: the approval rules. The file format is OpenClaw's; unknown fields are preserved.
 
 use homard_proto::AgentId;
 use homard_store::Error as StoreError;
@@ -10,7 +10,7 @@ use super::{
     rule::Rule,
 };
 
-/// The rules of all agents.
+/// Approval rules of all agents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy(Map<String, Value>);
 
@@ -23,14 +23,14 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads a file. What has the wrong shape is an error: a rule that cannot be read may be one that forbids.
+    /// Parses a file. A wrong structure is an error, because an unreadable rule may be one that denies.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: Value = serde_json::from_str(text).map_err(|why| why.to_string())?;
         let Value::Object(file) = file else { return Err("it is not an object".to_owned()) };
         Self::new(file)
     }
 
-    /// The same from its members.
+    /// Validates the fields of a file.
     pub fn new(file: Map<String, Value>) -> Result<Self, String> {
         if file.get("version").is_some_and(|version| *version != 1) {
             return Err(format!("version {} is not known; 1 is", file["version"]));
@@ -52,17 +52,17 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The text for the file.
+    /// Serializes the file.
     ///
     /// # Errors
     ///
-    /// It cannot be serialised; an empty file would forget every rule.
+    /// If it cannot be serialized; an empty file would lose every rule.
     pub fn text(&self) -> Result<String, StoreError> {
         let text = serde_json::to_string_pretty(&self.0).map_err(|error| StoreError::Disk(error.to_string()))?;
         Ok(format!("{text}\n"))
     }
 
-    /// What clients are shown: everything but the token of OpenClaw's socket.
+    /// Returns the file for clients, without the token of OpenClaw's socket.
     pub fn shown(&self) -> Value {
         let mut shown = self.0.clone();
         if let Some(Value::Object(socket)) = shown.get_mut("socket") {
@@ -71,7 +71,7 @@ impl Policy {
         shown.into()
     }
 
-    /// This one, with the token of another if it has none: clients are not shown it, so they cannot send it back.
+    /// Takes over another file's token if this one has none: clients do not see the token, so they cannot send it back.
     pub fn with_token_of(mut self, other: &Self) -> Self {
         if let Some(token) = other.0.get("socket").and_then(|socket| socket.get("token")) {
             let socket = self.0.entry("socket").or_insert_with(|| json!({}));
@@ -82,13 +82,13 @@ impl Policy {
         self
     }
 
-    /// What the file says of an agent: of itself, of all, and else by default.
+    /// Returns the levels of an agent: its own, else those for all agents, else the defaults.
     pub fn wish(&self, agent: &AgentId) -> Wish {
         let said = |name: &str| {
             let own = self.levels(agent).find_map(|level| level.get(name).filter(|value| !value.is_null()));
             own.or_else(|| self.0.get("defaults")?.get(name).filter(|value| !value.is_null()))
         };
-        // What is no word is as strict as one that nobody knows.
+        // A value that is not a string counts as an unknown word, which is the strictest.
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Wish {
             security: said("security").map(|value| Security::read(&word(value))),
@@ -96,13 +96,13 @@ impl Policy {
         }
     }
 
-    /// What an agent may run without asking.
+    /// Returns the rules of commands that an agent may run without asking.
     pub fn rules(&self, agent: &AgentId) -> Vec<Rule> {
         let lists = self.levels(agent).filter_map(|level| level.get("allowlist")?.as_array());
         lists.flatten().map(Rule::read).collect()
     }
 
-    /// Remembers a rule for an agent, unless it has one like it.
+    /// Adds a rule for an agent, unless it has an equal one.
     pub(super) fn remember(&mut self, agent: &AgentId, rule: &Rule, id: &str, (at, command): (u64, &str)) {
         let has_it = self.rules(agent).iter().any(|known| known.is_like(rule));
         if has_it {
@@ -119,7 +119,7 @@ impl Policy {
         self.0.get("agents").and_then(Value::as_object).into_iter().flatten()
     }
 
-    /// What is said of an agent, and of all. `default` is an old name of `main`.
+    /// Returns the entries of an agent and of all agents. `default` is an old name of `main`.
     fn levels(&self, agent: &AgentId) -> impl Iterator<Item = &Value> + use<'_> {
         let find = |name: &str| self.0.get("agents")?.get(name);
         let old = if agent.as_str() == "main" { find("default") } else { None };
@@ -127,12 +127,12 @@ impl Policy {
     }
 }
 
-/// A fingerprint of a file's text, with which a client says what it has read.
+/// Returns the hash of a file's text, with which a client states what it has read.
 pub fn hash(text: Option<&str>) -> String {
     Sha256::digest(text.unwrap_or_default()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A member that is an object; it is made if it is not there.
+/// Returns an object field; creates it if it is missing.
 fn object<'a>(map: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
     map.entry(name).or_insert_with(|| json!({})).as_object_mut()
 }

@@ -1,37 +1,37 @@
-//! What is remembered for good: a program by its path, and the words that its arguments begin with.
+//! Permanent permissions: a program by its path, and the prefix of its arguments.
 
 use serde_json::{Map, Value, json};
 
-/// Allows commands without asking. It never sees shells, interpreters and wrappers: whoever asks it sorts them out.
+/// Allows commands without asking. The caller excludes shells, interpreters and wrappers before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name in the file.
+    /// Id in the file.
     pub id: Option<String>,
     what: What,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    /// The program, and the words that follow it. Others may come after them, unless it is exact.
+    /// The program and its leading arguments. More may follow, unless it is exact.
     Words { argv: Vec<String>, is_exact: bool },
-    /// A program with any arguments, by a pattern of its path: what OpenClaw writes.
+    /// A program with any arguments, by a pattern of its path, as OpenClaw writes it.
     Path(String),
-    /// An entry with a part that is not understood, and may be there to narrow it.
+    /// An entry with an unknown field that may restrict it.
     Nothing,
 }
 
 impl Rule {
-    /// Commands that begin with these words, the first of which is the program's whole path.
+    /// Allows commands with this prefix, which starts with the absolute path of the program.
     pub fn prefix(argv: Vec<String>) -> Self {
         Self { id: None, what: What::Words { argv, is_exact: false } }
     }
 
-    /// This very command.
+    /// Allows exactly this command.
     pub fn exact(argv: Vec<String>) -> Self {
         Self { id: None, what: What::Words { argv, is_exact: true } }
     }
 
-    /// Reads an entry of the file.
+    /// Parses an entry of the file.
     pub(super) fn read(entry: &Value) -> Self {
         let id = entry.get("id").and_then(Value::as_str).map(str::to_owned);
         let has_more = |name: &str| entry.get(name).is_some_and(|value| !value.is_null());
@@ -43,8 +43,8 @@ impl Rule {
         Self { id, what }
     }
 
-    /// The entry for the file. Its pattern has no slash: a program that knows patterns only passes it over, instead of
-    /// taking it for leave to use any arguments.
+    /// Builds the entry for the file. Its pattern has no slash, so that a program that knows only patterns ignores it
+    /// instead of allowing any arguments.
     pub(super) fn entry(&self, id: &str, at: u64, command: &str) -> Map<String, Value> {
         let mut entry = Map::new();
         entry.insert("id".to_owned(), id.into());
@@ -68,7 +68,7 @@ impl Rule {
         entry
     }
 
-    /// Whether it allows this program, by its whole path, with these arguments. `home` is what `~` stands for.
+    /// True if it allows this program, by absolute path, with these arguments. `home` replaces `~`.
     pub fn allows(&self, program: &str, arguments: &[String], home: Option<&str>) -> bool {
         match &self.what {
             What::Words { argv, is_exact } => {
@@ -85,12 +85,12 @@ impl Rule {
         }
     }
 
-    /// Whether it allows the same, whatever its name.
+    /// True if it allows the same commands, regardless of its id.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.what == other.what
     }
 
-    /// What it allows, for people.
+    /// Describes what it allows.
     pub fn words(&self) -> String {
         match &self.what {
             What::Words { argv, is_exact: true } => argv.join(" "),
@@ -100,7 +100,7 @@ impl Rule {
         }
     }
 
-    /// What it allows, for [`Rule::read`].
+    /// Serializes it for [`Rule::read`].
     pub(super) fn durable(&self) -> Value {
         match &self.what {
             What::Words { argv, is_exact } => json!({"argv": argv, "exact": is_exact}),
@@ -119,10 +119,10 @@ fn words(argv: &Value, is_exact: bool) -> What {
     }
 }
 
-/// Whether a path fits a pattern: `*` and `?` stay within a folder, `**` does not.
+/// True if a path matches a pattern: `*` and `?` do not match slashes, `**` does.
 fn fits(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<char>, Vec<char>) = (pattern.chars().collect(), path.chars().collect());
-    // Which beginnings of the path fit the pattern so far.
+    // Which prefixes of the path match the pattern so far.
     let mut now = vec![false; path.len() + 1];
     now[0] = true;
     let mut at = 0;

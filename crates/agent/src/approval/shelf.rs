@@ -1,4 +1,4 @@
-//! Where approvals and rules are kept.
+//! Storage of approvals and rules.
 
 use std::{
     fmt,
@@ -9,26 +9,26 @@ use async_trait::async_trait;
 use homard_store::Error;
 use serde_json::Value;
 
-/// Where approvals and rules are kept. One desk writes to it.
+/// Storage of approvals and rules. It has one writer.
 #[async_trait]
 pub trait Shelf: fmt::Debug + Send + Sync {
-    /// What people are told of where the rules are.
+    /// Returns the location of the rules, for messages.
     fn place(&self) -> String;
 
-    /// What was asked.
+    /// Loads the stored requests.
     async fn load(&self) -> Result<Vec<Value>, Error>;
 
-    /// Keeps these instead of those before, whole or not at all; once it returns they outlive a crash.
+    /// Replaces the stored requests atomically and durably.
     async fn save(&self, approvals: Vec<Value>) -> Result<(), Error>;
 
-    /// The text of the rules; `None` when there are none.
+    /// Returns the text of the rules; `None` if there are none.
     async fn policy(&self) -> Result<Option<String>, Error>;
 
-    /// Keeps another text instead, whole or not at all.
+    /// Replaces the text of the rules atomically.
     async fn set_policy(&self, text: String) -> Result<(), Error>;
 }
 
-/// A shelf that is gone with the process.
+/// An in-memory store.
 #[derive(Debug, Default)]
 pub struct MemoryShelf {
     approvals: Mutex<Vec<Value>>,
@@ -36,7 +36,7 @@ pub struct MemoryShelf {
 }
 
 impl MemoryShelf {
-    /// A shelf with these rules on it.
+    /// Creates a store with these rules.
     pub fn with_policy(text: impl Into<String>) -> Self {
         Self { policy: Mutex::new(Some(text.into())), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What is asked, answered and remembered of commands.
+//! Tests of approval requests, decisions and rules.
 
 use std::{
     sync::{
@@ -59,7 +59,7 @@ async fn desk() -> Desk {
     desk_on(&Arc::default()).await
 }
 
-/// Asks and allows once.
+/// Requests and allows once.
 async fn allowed(desk: &Desk) -> String {
     let id = desk.ask(ticket("git push")).await.unwrap().id;
     desk.decide(&id, Verdict::AllowOnce, "ann").await.unwrap();
@@ -99,7 +99,7 @@ async fn nothing_runs_that_is_not_what_was_allowed() {
         change(&mut other);
         let why = format!("{what} has changed since it was asked");
         assert_eq!(desk.take(&id, other).await, Err(Error::Void { id: id.clone(), why }));
-        // Nor when it is changed back.
+        // Nor if it is changed back.
         assert_eq!(desk.take(&id, bound()).await, Err(Error::Void { id, why: "it was used".to_owned() }));
     }
 }
@@ -292,7 +292,7 @@ async fn l10_a_full_queue_makes_room_for_who_asks_less() {
     assert_eq!((event, asked.contains(&displaced)), ("exec.approval.resolved", true));
     assert_eq!(desk.get(&displaced).unwrap().state, State::Expired);
     assert_eq!(desk.pending().len(), 64);
-    // Who asks less goes on until all have about the same, and is not displaced by who has more.
+    // The smaller requester continues until all have about the same share, and is not displaced by a larger one.
     for _ in 0..10 {
         desk.ask(of(9)).await.unwrap();
     }
@@ -344,7 +344,7 @@ async fn what_is_told_has_the_members_of_both_generations() {
     assert_eq!(decided.resolved(7), resolved);
 }
 
-/// A shelf whose disk is full when it is said so.
+/// A store whose disk can be set to full.
 #[derive(Debug, Default)]
 struct Full(MemoryShelf, AtomicBool);
 
@@ -403,7 +403,7 @@ async fn an_answer_is_stored_also_when_its_giver_leaves() {
     assert_eq!(desk.wait(&id).await.unwrap().state, State::AllowedOnce);
 }
 
-/// A hub, and what the main session was told of commands.
+/// A hub, with access to the command results reported to the main session.
 struct House {
     hub: Hub,
 }
@@ -421,7 +421,7 @@ impl House {
     }
 }
 
-/// Uses the answer, and says so.
+/// Consumes the approval and says so.
 fn later(desk: &Desk, bound: Bound) -> Later {
     let desk = desk.clone();
     Later::new(move |entry, _| {

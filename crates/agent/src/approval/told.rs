@@ -1,18 +1,18 @@
-//! How an approval is told to clients. The members of both generations are in one payload: older clients pass over
-//! those that they do not know.
+//! Client payloads of approvals. One payload has the fields of both protocol generations; older clients ignore unknown
+//! ones.
 
 use serde_json::{Value, json};
 
 use super::{book::Entry, display};
 
 impl Entry {
-    /// The command as people see it.
+    /// Returns the command for display.
     pub fn shown(&self) -> String {
-        // One that is too long was not taken in.
+        // A command that is too long was rejected before.
         display::shown(&self.command).unwrap_or_default()
     }
 
-    /// The payload of `exec.approval.requested`, and an item of `exec.approval.list`.
+    /// Payload of `exec.approval.requested`, and item of `exec.approval.list`.
     pub fn requested(&self) -> Value {
         json!({
             "id": self.id, "request": self.request(), "createdAtMs": self.created_at_ms,
@@ -20,7 +20,7 @@ impl Entry {
         })
     }
 
-    /// The payload of `exec.approval.resolved`. One that nobody answered was denied by the clock.
+    /// Payload of `exec.approval.resolved`. An expired request counts as denied.
     pub fn resolved(&self, at: u64) -> Value {
         json!({
             "id": self.id, "decision": self.state.decision().unwrap_or("deny"), "resolvedBy": self.decided_by,
@@ -28,7 +28,7 @@ impl Entry {
         })
     }
 
-    /// What `exec.approval.request` and `exec.approval.waitDecision` answer.
+    /// Result of `exec.approval.request` and `exec.approval.waitDecision`.
     pub fn decision(&self) -> Value {
         json!({
             "id": self.id, "decision": self.state.decision(), "createdAtMs": self.created_at_ms,
@@ -36,7 +36,7 @@ impl Entry {
         })
     }
 
-    /// What `exec.approval.get` answers.
+    /// Result of `exec.approval.get`.
     pub fn view(&self) -> Value {
         let told = |name: &str| self.told.get(name).cloned().unwrap_or_default();
         json!({

@@ -1,22 +1,22 @@
-//! `/approve ID allow-once|allow-always|deny`: an answer to a question whether a command may run.
+//! `/approve ID allow-once|allow-always|deny`: decides an exec approval.
 
 use super::{after, quoted};
 use crate::approval::Verdict;
 
-/// How it is written.
+/// Usage text.
 const USAGE: &str = "Usage: /approve ID allow-once|allow-always|deny";
 
-/// An answer, by the name of what it answers.
+/// A decision on an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approve {
-    /// Which.
+    /// Id of the request.
     pub id: String,
-    /// The answer.
+    /// The decision.
     pub verdict: Verdict,
 }
 
 impl Approve {
-    /// Reads a whole message; `None` for one that is something else. `Err` is what its sender is told.
+    /// Parses a whole message; `None` if it is not this command. `Err` is the reply to the sender.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let mut words = after(text.trim(), "/approve")?.split_whitespace();
         Some(match (words.next(), words.next(), words.next()) {
@@ -29,7 +29,7 @@ impl Approve {
     }
 }
 
-/// Reads an answer as people write it.
+/// Parses a decision or one of its aliases.
 fn verdict(word: &str) -> Option<Verdict> {
     match word {
         "allow" | "once" | "allow-once" | "allowonce" => Some(Verdict::AllowOnce),

@@ -1,8 +1,8 @@
-//! The words that begin a new transcript.
+//! Commands that start a new transcript.
 
 use super::{Command, without};
 
-/// The words that begin a new transcript.
+/// Words that start a new transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Triggers(Vec<String>);
 
@@ -13,13 +13,13 @@ impl Default for Triggers {
 }
 
 impl Triggers {
-    /// These words, in any case; blank ones are left out.
+    /// Creates the triggers from words in any case; blank ones are ignored.
     pub fn new(words: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let words = words.into_iter().map(|word| word.as_ref().trim().to_lowercase());
         Self(words.filter(|word| !word.is_empty()).collect())
     }
 
-    /// The command that a text is, if it is one: a trigger alone, or a trigger, a blank and the rest.
+    /// Parses a text: a trigger alone, or a trigger, whitespace and the first message.
     pub fn parse(&self, text: &str) -> Option<Command> {
         let text = text.trim();
         let begun = self.0.iter().filter_map(|word| Some((word.as_str(), without(text, word)?)));
@@ -32,7 +32,7 @@ impl Triggers {
         })
     }
 
-    /// The words themselves, in lower case.
+    /// Returns the words in lower case.
     pub(super) fn words(&self) -> &[String] {
         &self.0
     }

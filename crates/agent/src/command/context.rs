@@ -1,18 +1,18 @@
-//! `/context`: what a model is told before the conversation, and how much of it there is.
+//! `/context`: shows the parts of the system prompt and their sizes.
 
-/// What is asked for.
+/// Level of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// The sums.
+    /// Totals.
     List,
     /// Every part.
     Detail,
-    /// All of it, for programs.
+    /// The whole report as JSON.
     Json,
 }
 
 impl Ask {
-    /// The question that the words after `/context` are. With other words it is a message like any other.
+    /// Parses the argument of `/context`. With any other argument the text is an ordinary message.
     pub(crate) fn parse(rest: &str) -> Option<Self> {
         Some(match rest.trim().to_lowercase().as_str() {
             "" | "list" | "show" | "help" => Self::List,

@@ -1,4 +1,4 @@
-//! `/queue`: on its own it changes the session, within a longer message it holds for that message.
+//! `/queue`: alone it changes the session, within a longer message it applies to that message.
 
 use std::{fmt, time::Duration};
 
@@ -8,21 +8,21 @@ use super::{
     quoted,
 };
 
-/// What `/queue` on its own asks for.
+/// A `/queue` command on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// To be told how it is now.
+    /// Shows the current settings.
     Show,
-    /// That the session keeps this.
+    /// Sets these values for the session.
     Set(Overrides),
-    /// That the session has no wishes of its own.
+    /// Clears the session's own settings.
     Reset,
-    /// Something that cannot be; a line for each mistake.
+    /// Invalid; one line for each mistake.
     Wrong(Vec<String>),
 }
 
 impl Order {
-    /// Whether it changes the session's settings.
+    /// True if it changes the session's settings.
     pub(super) fn is_change(&self) -> bool {
         match self {
             Self::Set(_) | Self::Reset => true,
@@ -31,20 +31,20 @@ impl Order {
     }
 }
 
-/// What a message says about its own way through the queue.
+/// Queue settings within a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Inline {
-    /// Nothing: its session counts.
+    /// None: those of the session apply.
     #[default]
     Nothing,
-    /// This.
+    /// These values.
     Set(Overrides),
-    /// That its session does not count.
+    /// The session's settings are ignored.
     Reset,
 }
 
 impl fmt::Display for Inline {
-    /// As it is written behind `/queue`; nothing if it is nothing.
+    /// Formats the arguments of `/queue`; empty if there are none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => Ok(()),
@@ -55,7 +55,7 @@ impl fmt::Display for Inline {
 }
 
 impl Inline {
-    /// What is written behind `/queue`: the way back from [`Display`](fmt::Display).
+    /// Parses the arguments of `/queue`: the inverse of [`Display`](fmt::Display).
     pub(crate) fn typed(words: &str) -> Self {
         match Wish::read(words) {
             Wish { is_reset: true, .. } => Self::Reset,
@@ -64,7 +64,7 @@ impl Inline {
         }
     }
 
-    /// What holds for the message. See [`resolve`].
+    /// Returns the effective settings of the message. See [`resolve`].
     pub fn settings(&self, session: &Overrides, channel: &Overrides, config: &Overrides) -> Settings {
         let none = Overrides::default();
         match self {
@@ -75,17 +75,17 @@ impl Inline {
     }
 }
 
-/// A `/queue` in a text.
+/// A `/queue` found in a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The message is nothing else, or cannot be obeyed.
+    /// The message contains nothing else, or is invalid.
     Alone(Order),
-    /// The message is longer; this is left of it.
+    /// The message is longer; the rest of its text.
     Within(Inline, String),
 }
 
-/// The first `/queue` that asks for something, at the beginning of a text or after a blank. In the middle of a sentence
-/// the bare word asks for nothing.
+/// Finds the first `/queue` with arguments, at the beginning of a text or after whitespace. In the middle of a sentence
+/// the bare word has no effect.
 pub(super) fn find(text: &str) -> Option<Found> {
     text.match_indices('/').find_map(|(at, _)| {
         let (before, rest) = text.split_at(at);
@@ -95,13 +95,13 @@ pub(super) fn find(text: &str) -> Option<Found> {
     })
 }
 
-/// What is written behind a `/queue`.
+/// Parsed arguments of `/queue`.
 #[derive(Debug, Default)]
 struct Wish<'a> {
     overrides: Overrides,
     is_reset: bool,
     wrong: Vec<String>,
-    /// What follows the last word that was understood.
+    /// Text after the last argument.
     rest: &'a str,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Wish<'a> {
         wish
     }
 
-    /// Takes a word, if it is one of ours. A second mode is not: the message that follows may begin with such a word.
+    /// Parses a word. A second mode is not accepted: the message that follows may begin with such a word.
     fn take(&mut self, word: &str) -> bool {
         if let Some((name, value)) = word.split_once([':', '=']) {
             return self.take_option(&name.to_lowercase(), value);
@@ -153,7 +153,7 @@ impl<'a> Wish<'a> {
         true
     }
 
-    /// What it comes to behind a text; `None` if it is not meant for us.
+    /// Interprets the arguments after this text; `None` if it is not a directive.
     fn judge(self, before: &str) -> Option<Found> {
         let is_first = before.trim().is_empty();
         let is_alone = is_first && self.rest.trim().is_empty();
@@ -179,8 +179,8 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// Two parts of a text from between which something was taken: of the blanks there only the larger break stays, and
-/// every other byte stays as it was.
+/// Joins the text before and after a removed directive: of the whitespace between them only the larger break is kept,
+/// and every other byte is unchanged.
 fn joined(before: &str, after: &str) -> String {
     let (head, tail) = (before.trim_end(), after.trim_start());
     let lines = |blank: &str| blank.matches('\n').count();
@@ -194,13 +194,13 @@ fn joined(before: &str, after: &str) -> String {
     [head, between, tail].concat()
 }
 
-/// A number as people write it: digits, perhaps with a fraction.
+/// Parses a decimal number.
 fn number(text: &str) -> Option<f64> {
     let is_plain = text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
     text.parse().ok().filter(|_| is_plain)
 }
 
-/// A time with its unit; milliseconds without one.
+/// Parses a duration with its unit; milliseconds without one.
 fn duration(text: &str) -> Option<Duration> {
     let (amount, unit) = text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
     let unit = match unit.to_lowercase().as_str() {
@@ -216,7 +216,7 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 impl Order {
-    /// What the session keeps of it, and what is answered.
+    /// Returns the changes to the session and the reply.
     pub(super) fn change(&self, facts: &StatusFacts<'_>) -> Change {
         match self {
             Self::Show => {

@@ -1,4 +1,4 @@
-//! What a session says about itself, and about what it can be told.
+//! Replies to `/status` and `/help`.
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use super::{
     queue::Settings,
 };
 
-/// What answers to commands are made of.
+/// Inputs of command replies.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusFacts<'a> {
     /// Homard's version.
     pub version: &'a str,
-    /// The model that answers, as `provider/model`.
+    /// Current model, as `provider/model`.
     pub model: &'a str,
-    /// The models that may be chosen, as `provider/model`; none when any may be.
+    /// Models that may be chosen, as `provider/model`; empty if any may be.
     pub models: &'a [String],
-    /// The session.
+    /// Key of the session.
     pub key: &'a SessionKey,
-    /// What is remembered of it.
+    /// Record of the session.
     pub record: &'a Record,
-    /// How many tokens its next request takes; `None` if nothing was said.
+    /// Tokens of its next request; `None` if there is no message yet.
     pub tokens: Option<u64>,
-    /// What its prompt leaves out or cuts, and what to set to change that.
+    /// What its prompt omits or truncates, and which setting changes that.
     pub shortened: Option<&'a str>,
-    /// How its messages wait.
+    /// Queue settings.
     pub queue: Settings,
-    /// How many wait.
+    /// Number of queued messages.
     pub waiting: usize,
-    /// The run at work, and for how long it has been.
+    /// The active run and its duration so far.
     pub at_work: Option<(&'a RunId, Duration)>,
-    /// The words that begin a new transcript.
+    /// Words that start a new transcript.
     pub triggers: &'a Triggers,
-    /// The levels of a session that has none of its own.
+    /// Default levels.
     pub levels: Levels,
-    /// Whether its model can think as hard as `xhigh`.
+    /// True if its model supports the thinking level `xhigh`.
     pub has_xhigh: bool,
 }
 
-/// The answer to `/status`.
+/// Builds the reply to `/status`.
 pub(super) fn status(facts: &StatusFacts<'_>) -> String {
     let StatusFacts { version, model, key, record, queue, waiting, .. } = facts;
     let run = match facts.at_work {
@@ -66,7 +66,7 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
     lines.into_iter().chain(shortened).collect::<Vec<_>>().join("\n")
 }
 
-/// Which model answered last, if that is another one than is chosen.
+/// Names the model of the last answer, if it differs from the chosen one.
 fn used(chosen: &str, record: &Record) -> String {
     let used = record.model_provider.as_deref().zip(record.model.as_deref());
     let used = used.map(|(provider, model)| format!("{provider}/{model}")).filter(|used| used != chosen);
@@ -76,7 +76,7 @@ fn used(chosen: &str, record: &Record) -> String {
 fn context(tokens: Option<u64>, window: Option<u64>) -> String {
     match (tokens, window) {
         (Some(used), Some(window)) if window > 0 => {
-            // In a wider number, so that nonsense cannot overflow.
+            // In a wider type, so that wrong values cannot overflow.
             let percent = u128::from(used) * 100 / u128::from(window);
             format!("{used} of {window} tokens ({percent} %)")
         }
@@ -90,7 +90,7 @@ fn compactions(record: &Record) -> u64 {
     record.extra.get("compactionCount").and_then(serde_json::Value::as_u64).unwrap_or(0)
 }
 
-/// A time in its two largest units.
+/// Formats a duration in its two largest units.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -100,18 +100,18 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// A command as lists show it.
+/// A command in lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its names, the usual one first.
+    /// Names, the usual one first.
     pub names: Vec<String>,
-    /// What may follow it, such as `[level]`; empty if nothing may.
+    /// Arguments, such as `[level]`; empty if there are none.
     pub arguments: &'static str,
-    /// What it does.
+    /// Description.
     pub meaning: String,
 }
 
-/// Every command, in the order of the help.
+/// Returns every command, in the order of the help.
 pub fn listed(triggers: &Triggers) -> Vec<Listed> {
     let row = |names: Vec<String>, arguments, meaning: &str| Listed { names, arguments, meaning: meaning.to_owned() };
     let level = |level: Level, meaning: &str| {
@@ -138,7 +138,7 @@ pub fn listed(triggers: &Triggers) -> Vec<Listed> {
     commands.into_iter().filter(|command| !command.names.is_empty()).collect()
 }
 
-/// The answer to `/help`.
+/// Builds the reply to `/help`.
 pub(super) fn help(triggers: &Triggers) -> String {
     let mut lines = vec!["Commands:".to_owned()];
     for Listed { names, arguments, meaning } in listed(triggers) {
@@ -215,7 +215,7 @@ Run: none at work";
         assert_eq!(Scene::new(json!({})).told("/status"), (json!({}), expected.to_owned()));
     }
 
-    /// Acceptance D13: after a fallback nothing but the trace said who had answered.
+    /// Acceptance D13: after a fallback only the trace named the model that had answered.
     #[test]
     fn status_tells_which_model_answered_in_place_of_the_chosen_one() {
         let told = |model: &str| {

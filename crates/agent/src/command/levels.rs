@@ -1,4 +1,4 @@
-//! The settings of a session that are one word: how hard the model thinks, how much is told, which model it is.
+//! Session settings with one value: thinking level, verbosity, reasoning, usage, model.
 
 use super::{Change, StatusFacts, after, quoted};
 use crate::intake;
@@ -6,24 +6,24 @@ use crate::intake;
 /// A setting with levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// How hard the model thinks.
+    /// Thinking level.
     Thinking,
-    /// How much is told of tools.
+    /// Verbosity of tool output.
     Verbose,
-    /// Whether the model's reasoning is shown.
+    /// Visibility of reasoning.
     Reasoning,
-    /// Whether answers say what they took.
+    /// Token usage in replies.
     Usage,
 }
 
-/// The levels of a session that has none of its own.
+/// Default levels of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Levels {
-    /// How hard the model thinks.
+    /// Thinking level.
     pub thinking: &'static str,
-    /// How much is told of tools.
+    /// Verbosity of tool output.
     pub verbose: &'static str,
-    /// Whether the model's reasoning is shown.
+    /// Visibility of reasoning.
     pub reasoning: &'static str,
 }
 
@@ -47,13 +47,13 @@ impl Levels {
 impl Level {
     const ALL: [Self; 4] = [Self::Thinking, Self::Verbose, Self::Reasoning, Self::Usage];
 
-    /// The setting that a text is about, and what it says about it.
+    /// Parses a command into its setting and value.
     pub(super) fn parse(text: &str) -> Option<(Self, &str)> {
         let found = |level: Self| level.commands().iter().find_map(|name| after(text.trim(), name));
         Self::ALL.into_iter().find_map(|level| Some((level, found(level)?.trim())))
     }
 
-    /// The levels, weakest first where there is an order.
+    /// Returns the levels, weakest first where there is an order.
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Self::Thinking => &intake::THINKING_LEVELS,
@@ -63,7 +63,7 @@ impl Level {
         }
     }
 
-    /// The level that a word means, in any case.
+    /// Parses a level or one of its aliases, in any case.
     pub fn level(self, word: &str) -> Option<&'static str> {
         let word = word.trim().to_lowercase();
         match (self, word.as_str()) {
@@ -97,7 +97,7 @@ impl Level {
         }
     }
 
-    /// Its member in a session's record.
+    /// Returns the field in a session's record.
     fn field(self) -> &'static str {
         match self {
             Self::Thinking => "thinkingLevel",
@@ -107,7 +107,7 @@ impl Level {
         }
     }
 
-    /// What a session has now.
+    /// Returns the current level of a session.
     pub(super) fn current<'a>(self, facts: &StatusFacts<'a>) -> &'a str {
         let kept = match self {
             Self::Thinking => facts.record.thinking_level.as_deref(),
@@ -117,7 +117,7 @@ impl Level {
         kept.unwrap_or(facts.levels.of(self))
     }
 
-    /// What the session keeps when somebody says a word about it, and what is answered.
+    /// Returns the changes to the session and the reply for a value.
     pub(super) fn change(self, word: &str, facts: &StatusFacts<'_>) -> Change {
         let is_there = |word: &&&str| facts.has_xhigh || self != Self::Thinking || **word != "xhigh";
         let choices = self.words().iter().filter(is_there).copied().collect::<Vec<_>>().join(", ");
@@ -136,13 +136,13 @@ impl Level {
         if level == "xhigh" && !facts.has_xhigh {
             return Change::says(format!("{} cannot think as hard as xhigh: choose one of {choices}.", facts.model));
         }
-        // Being off is what the absence of a level says, except where that says otherwise.
+        // `off` is stored as no level, unless the default is not `off`.
         let is_kept = level != "off" || self == Self::Verbose || facts.levels.of(self) != "off";
         Change { fields: vec![(self.field(), is_kept.then(|| level.into()))], reply: format!("{title}: {level}") }
     }
 }
 
-/// What the session keeps when somebody names a model, and what is answered.
+/// Returns the changes to the session and the reply for a model name.
 pub(super) fn change_model(name: &str, facts: &StatusFacts<'_>) -> Change {
     let keep = |provider: Option<&str>, model: Option<&str>, reply: String| Change {
         fields: vec![("providerOverride", provider.map(Into::into)), ("modelOverride", model.map(Into::into))],

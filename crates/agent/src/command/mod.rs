@@ -1,7 +1,8 @@
-//! What a message asks of its session instead of a model. No I/O: a command is a value, and so is what it changes.
+//! Chat commands: what a message asks of its session instead of a model. No I/O: a command is a value, and so are its
+//! changes.
 //!
-//! Only the owner may give commands. From anybody else such a message is plain text, and a text that begins with a slash
-//! and is no command reaches the model as it was written.
+//! Only the owner may give commands. From anyone else such a message is plain text, and a text that begins with a slash
+//! and is not a command reaches the model unchanged.
 
 pub mod approve;
 mod begin;
@@ -28,7 +29,7 @@ pub use stop::Stop;
 
 use directive::Found;
 
-/// Names that no skill may have for its command, because they mean something else here or will.
+/// Names that are reserved for present or future commands, so that no skill may use them.
 pub(crate) const RESERVED: &[&str] = &[
     "abort",
     "activation",
@@ -75,13 +76,13 @@ pub(crate) const RESERVED: &[&str] = &[
     "whoami",
 ];
 
-/// The principal whose commands are obeyed.
+/// Principal whose commands are executed.
 pub const OWNER: &str = "owner";
 
-/// The API of what Homard itself says in a conversation.
+/// `api` of messages that Homard itself writes.
 pub(crate) const OWN_API: &str = "homard";
 
-/// The words of our own commands, without the slash. Nobody else's command has one of them.
+/// Names of the built-in commands, without the slash. Other commands must not have one of them.
 pub const NAMES: [&str; 21] = [
     "new",
     "reset",
@@ -106,47 +107,47 @@ pub const NAMES: [&str; 21] = [
     "send",
 ];
 
-/// What a message asks of its session.
+/// A chat command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// A new transcript, and nothing else.
+    /// Starts a new transcript.
     Begin {
-        /// What is answered, without a model.
+        /// Reply, without a model.
         answer: &'static str,
     },
-    /// A new transcript, with this as its first message.
+    /// Starts a new transcript with this first message.
     BeginWith(String),
-    /// That it stops what it does.
+    /// Stops the session's runs.
     Stop(Stop),
-    /// Something about how messages wait.
+    /// Shows or changes queue settings.
     Queue(Order),
-    /// Another level, or to be told which it is if the word is empty.
+    /// Changes a level, or shows it if the word is empty.
     Level(Level, String),
-    /// Another model, or to be told which it is if the name is empty.
+    /// Changes the model, or shows it if the name is empty.
     Model(String),
-    /// That the conversation is made short, with attention to this.
+    /// Compacts the session, with attention to this.
     Compact(Option<String>),
-    /// To be told what a model is told before the conversation.
+    /// Shows the context report.
     Context(Ask),
-    /// That a command may run, or not; or to be told how that is said.
+    /// Decides an exec approval; `Err` is the usage text.
     Approve(Result<Approve, String>),
-    /// What somebody else's command does: its word, and what follows it.
+    /// A plugin's command: its name and arguments.
     Foreign(String, String),
-    /// To be told how it stands.
+    /// Shows the status of the session.
     Status,
-    /// To be told what it understands.
+    /// Lists the commands.
     Help,
 }
 
-/// A member of a session's record by its name, and its new value; `None` clears it.
+/// A field of a session's record and its new value; `None` clears it.
 pub type Field = (&'static str, Option<Value>);
 
-/// What a command does to its session's record, and what is answered.
+/// Result of a command: changes to the session's record, and the reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// What is kept; nothing for a command that only asks, or that went wrong.
+    /// Changed fields; empty for a command that only reads, or failed.
     pub fields: Vec<Field>,
-    /// The answer, without a model.
+    /// Reply, without a model.
     pub reply: String,
 }
 
@@ -155,14 +156,14 @@ impl Change {
         Self { fields: Vec::new(), reply }
     }
 
-    /// The fields as a [`Patch`](crate::Patch) takes them.
+    /// Returns the fields for a [`Patch`](crate::Patch).
     pub fn changes(&self) -> Extra {
         self.fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone().unwrap_or_default())).collect()
     }
 }
 
 impl Command {
-    /// Its name, as hooks are told.
+    /// Returns the name for hooks.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Begin { .. } | Self::BeginWith(_) => "new",
@@ -182,8 +183,8 @@ impl Command {
         }
     }
 
-    /// Whether it needs `operator.admin`, because the method that does the same does: `sessions.reset`, `sessions.patch`,
-    /// `sessions.compact`. What a plugin's command does is not known. The thinking level can be set with `chat.send`.
+    /// True if it needs `operator.admin`, because the equivalent method does: `sessions.reset`, `sessions.patch`,
+    /// `sessions.compact`. The effect of a plugin's command is unknown. The thinking level can be set with `chat.send`.
     pub fn needs_admin(&self) -> bool {
         match self {
             Self::Begin { .. } | Self::BeginWith(_) | Self::Compact(_) | Self::Foreign(..) => true,
@@ -196,7 +197,7 @@ impl Command {
         }
     }
 
-    /// What is answered without a model, if that is known without a look at the session.
+    /// Returns the fixed reply of a command that does not depend on the session.
     pub(crate) fn answer(&self) -> Option<&'static str> {
         match self {
             Self::Begin { answer } => Some(answer),
@@ -214,8 +215,8 @@ impl Command {
         }
     }
 
-    /// What it changes and what is answered; `None` for what takes more than a new record: a new transcript, a stop, or a look at
-    /// the disk or the desk.
+    /// Returns the changes and the reply; `None` for commands that need more than a new record: a new transcript, a
+    /// stop, or access to the store or the approvals.
     pub fn change(&self, facts: &StatusFacts<'_>) -> Option<Change> {
         match self {
             Self::Begin { .. }
@@ -234,19 +235,19 @@ impl Command {
     }
 }
 
-/// What a message turned out to be.
+/// A parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
-    /// What it asks of its session.
+    /// Command.
     pub command: Option<Command>,
-    /// What it says about its own way through the queue.
+    /// Queue settings.
     pub inline: Inline,
-    /// What is left for the model: everything, byte for byte, unless something above was found in it. A bare stop word
-    /// is left, too, for a session with nothing to stop.
+    /// Text for the model: the whole message, byte for byte, unless a command or directive was found in it. A bare stop
+    /// word is kept, too, for a session without an active run.
     pub text: String,
 }
 
-/// Reads a message of the owner.
+/// Parses a message of the owner.
 pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
     let (command, inline, text) = match whole(text, triggers) {
         Some(command) => {
@@ -276,7 +277,7 @@ pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
     Parsed { command, inline, text }
 }
 
-/// The command that a whole message is, if it is one.
+/// Parses a message that consists of a command only.
 fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
     if let Some(stop) = Stop::parse(text) {
         return Some(Command::Stop(stop));
@@ -307,14 +308,14 @@ fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
     (is_alone("/help") || is_alone("/commands")).then_some(Command::Help)
 }
 
-/// What follows a command at the beginning of a text: after its name comes the end, a blank or a colon.
+/// Returns the text after a command name, which must be followed by the end, whitespace or a colon.
 fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let rest = without(text, name)?;
     let is_name = rest.is_empty() || rest.starts_with(':') || rest.starts_with(char::is_whitespace);
     is_name.then(|| rest.trim_start().strip_prefix(':').unwrap_or(rest))
 }
 
-/// What follows a word, which is in lower case, at the beginning of a text in any case.
+/// Returns the text after a lower-case word, which is matched in any case.
 fn without<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let (mut rest, mut wanted) = (text.chars(), word.chars().peekable());
     while wanted.peek().is_some() {
@@ -327,10 +328,10 @@ fn without<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     Some(rest.as_str())
 }
 
-/// How much of somebody's words an answer repeats, in characters.
+/// Maximum characters of user text quoted in a reply.
 const QUOTED: usize = 40;
 
-/// Somebody's words in an answer: on one line, and not too many.
+/// Quotes user text in a reply: one line, limited length.
 fn quoted(words: &str) -> String {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     match words.char_indices().nth(QUOTED) {
@@ -339,7 +340,7 @@ fn quoted(words: &str) -> String {
     }
 }
 
-/// What Homard itself says in a conversation: no model, no cost.
+/// Builds an assistant message that Homard itself writes: no model, no cost.
 pub(crate) fn own_words(text: &str, at: u64) -> Assistant {
     Assistant {
         content: vec![Block::text(text)],
@@ -364,7 +365,7 @@ mod tests {
         *,
     };
 
-    /// A session to ask things of.
+    /// A session to run commands in.
     pub(super) struct Scene {
         pub(super) key: SessionKey,
         pub(super) record: Record,
@@ -405,7 +406,7 @@ mod tests {
             }
         }
 
-        /// What a text changes, and what is answered.
+        /// Returns the changes and the reply of a text.
         pub(super) fn told(&self, text: &str) -> (Value, String) {
             let command = parse(text, &self.triggers).command.unwrap();
             let change = command.change(&self.facts()).unwrap();

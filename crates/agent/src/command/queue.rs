@@ -1,4 +1,4 @@
-//! What happens to messages that come in during a run, and who has a say in it.
+//! Queue settings, and which of their sources apply.
 
 use std::{fmt, time::Duration};
 
@@ -7,29 +7,29 @@ use serde_json::Value;
 
 use super::Field;
 
-/// The longest wait for more messages: a year. Beyond it a clock would overflow some day.
+/// Maximum debounce: a year. Larger values could overflow a clock.
 pub(super) const LONGEST_DEBOUNCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What becomes of a message that comes in during a run.
+/// Queue mode: what happens to a message that arrives during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The run hears of it at once.
+    /// Steered into the run.
     Steer,
-    /// It gets a run of its own afterwards.
+    /// Gets a run of its own afterwards.
     Followup,
-    /// It gets one run afterwards, together with the others that wait.
+    /// Gets one run afterwards, together with other queued messages.
     Collect,
-    /// The run hears of it at once, and it gets a run of its own afterwards.
+    /// Steered into the run, and gets a run of its own afterwards.
     SteerBacklog,
-    /// It stops the run and takes its place.
+    /// Aborts the run and replaces it.
     Interrupt,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 5] = [Self::Steer, Self::Followup, Self::Collect, Self::SteerBacklog, Self::Interrupt];
 
-    /// The mode that a word means, in any case.
+    /// Parses a mode or one of its aliases, in any case.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word.trim().to_lowercase().as_str() {
             "steer" | "steering" | "queue" | "queued" => Self::Steer,
@@ -41,7 +41,7 @@ impl Mode {
         })
     }
 
-    /// The word that is kept.
+    /// Returns the canonical name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Steer => "steer",
@@ -53,22 +53,22 @@ impl Mode {
     }
 }
 
-/// Which message goes when too many wait.
+/// Which message is dropped when the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drop {
-    /// The oldest, without a word.
+    /// The oldest, silently.
     Old,
-    /// The one that comes in.
+    /// The new one.
     New,
-    /// The oldest, but a line of it stays.
+    /// The oldest, but a line of it is kept in a summary.
     Summarize,
 }
 
 impl Drop {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 3] = [Self::Old, Self::New, Self::Summarize];
 
-    /// The rule that a word means, in any case.
+    /// Parses a rule or one of its aliases, in any case.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word.trim().to_lowercase().as_str() {
             "old" | "oldest" => Self::Old,
@@ -78,7 +78,7 @@ impl Drop {
         })
     }
 
-    /// The word that is kept.
+    /// Returns the canonical name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Old => "old",
@@ -88,16 +88,16 @@ impl Drop {
     }
 }
 
-/// How messages wait.
+/// Queue settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// What becomes of them.
+    /// Queue mode.
     pub mode: Mode,
-    /// How long it must be quiet before those that wait get their run.
+    /// Quiet time before queued messages get their run.
     pub debounce: Duration,
-    /// How many may wait; at least one.
+    /// Maximum number of queued messages; at least one.
     pub cap: usize,
-    /// Which goes when that is too few.
+    /// Which message is dropped when the queue is full.
     pub drop: Drop,
 }
 
@@ -107,7 +107,7 @@ impl Default for Settings {
     }
 }
 
-/// What somebody wants otherwise.
+/// Partial queue settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// See [`Settings::mode`].
@@ -120,7 +120,8 @@ pub struct Overrides {
     pub drop: Option<Drop>,
 }
 
-/// What holds for a message: what it says itself, else its session, else its channel, else the configuration.
+/// Returns the effective settings of a message: its own, else its session's, else its channel's, else the configured
+/// ones.
 pub fn resolve(inline: &Overrides, session: &Overrides, channel: &Overrides, config: &Overrides) -> Settings {
     let Overrides { mode, debounce, cap, drop } = inline.or(session).or(channel).or(config);
     let standard = Settings::default();
@@ -138,10 +139,10 @@ const CAP: &str = "queueCap";
 const DROP: &str = "queueDrop";
 
 impl Overrides {
-    /// The members of a record without any of them.
+    /// Fields of a record that clear all settings.
     pub const CLEARED: [Field; 4] = [(MODE, None), (DEBOUNCE, None), (CAP, None), (DROP, None)];
 
-    /// These, and others where these say nothing.
+    /// Fills unset values from others.
     fn or(&self, others: &Self) -> Self {
         Self {
             mode: self.mode.or(others.mode),
@@ -151,7 +152,7 @@ impl Overrides {
         }
     }
 
-    /// The members of a record that keep them; what they say nothing about is not among them.
+    /// Returns the fields of a record for the values that are set.
     pub fn fields(&self) -> Vec<Field> {
         let fields = [
             (MODE, self.mode.map(|mode| mode.name().into())),
@@ -164,13 +165,13 @@ impl Overrides {
 }
 
 impl From<&Record> for Overrides {
-    /// What a session wants otherwise. What makes no sense there says nothing.
+    /// Reads the settings of a session. Invalid values are ignored.
     fn from(record: &Record) -> Self {
         let word = |name| record.extra.get(name).and_then(Value::as_str);
         let number = |name| record.extra.get(name).and_then(Value::as_f64);
         Self {
             mode: word(MODE).and_then(Mode::parse),
-            // A float becomes the nearest whole number that there is, so nothing is negative.
+            // Float casts saturate, so the result is never negative.
             debounce: number(DEBOUNCE).map(|ms| Duration::from_millis(ms as u64).min(LONGEST_DEBOUNCE)),
             cap: number(CAP).map(|cap| cap as usize),
             drop: word(DROP).and_then(Drop::parse),
@@ -179,7 +180,7 @@ impl From<&Record> for Overrides {
 }
 
 impl fmt::Display for Overrides {
-    /// As they are written behind `/queue`.
+    /// Formats the arguments of `/queue`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [
             self.mode.map(|mode| mode.name().to_owned()),
@@ -192,7 +193,7 @@ impl fmt::Display for Overrides {
 }
 
 impl fmt::Display for Settings {
-    /// As they are written behind `/queue`.
+    /// Formats the arguments of `/queue`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mode, debounce, cap, drop } = *self;
         Overrides { mode: Some(mode), debounce: Some(debounce), cap: Some(cap), drop: Some(drop) }.fmt(f)
@@ -206,7 +207,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Whatever can be asked for.
+    /// Arbitrary settings.
     pub(in crate::command) fn overrides() -> impl Strategy<Value = Overrides> {
         let debounce = (0..=LONGEST_DEBOUNCE.as_millis() as u64).prop_map(Duration::from_millis);
         let parts = (

@@ -1,18 +1,18 @@
-//! The words that stop what a session is doing.
+//! Words that stop a session's runs.
 
-/// How somebody asked for a stop.
+/// Form of a stop command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// With `/stop`: always meant as a command.
+    /// `/stop`: always a command.
     Slash,
-    /// With a bare word such as `stop`: a command only while something is at work, else a message like any other.
+    /// A bare word such as `stop`: a command only during an active run, else an ordinary message.
     Word,
 }
 
 const WORDS: [&str; 6] = ["stop", "esc", "abort", "wait", "exit", "interrupt"];
 
 impl Stop {
-    /// The wish that a text is, if it is one and nothing else.
+    /// Parses a text that consists of a stop command only.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("/stop") {
@@ -22,7 +22,7 @@ impl Stop {
     }
 }
 
-/// What is answered when so many runs, sub-agents and background commands were stopped.
+/// Builds the reply with the numbers of stopped runs, sub-agents and background commands.
 pub fn reply(runs: usize, subagents: usize, commands: usize) -> String {
     let counted = [(runs, "run"), (subagents, "sub-agent"), (commands, "background command")];
     let counted = counted.into_iter().filter(|(n, _)| *n > 0);

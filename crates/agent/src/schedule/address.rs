@@ -1,13 +1,13 @@
-//! Where the answer of a job goes, as the job says it. Pure.
+//! Destination of a job's answer, as configured in the job. Pure.
 //!
 //! | `delivery` | the answer |
 //! |---|---|
-//! | none, and nothing in the payload | stays in the job's story and its session |
+//! | none, and nothing in the payload | stays in the job's run history and its session |
 //! | `{mode: "none"}` | the same |
-//! | `{mode: "announce", channel, to, accountId, threadId, bestEffort}` | goes there |
+//! | `{mode: "announce", channel, to, accountId, threadId, bestEffort}` | is sent there |
 //!
-//! Older jobs say it in their payload: `deliver`, `channel`, `to`, `bestEffortDeliver`. What is not said is the place where
-//! the agent's main session was spoken to last.
+//! Older jobs have it in their payload: `deliver`, `channel`, `to`, `bestEffortDeliver`. Missing values are taken from
+//! the last route of the agent's main session.
 
 use homard_proto::{Extra, Route};
 use serde_json::Value;
@@ -15,16 +15,16 @@ use serde_json::Value;
 use super::job::{AgentTurn, Job, Payload};
 use crate::post::plan::{LAST, Wish};
 
-/// Where a job wants its answer.
+/// Destination of a job's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Address {
-    /// As a request would say it.
+    /// As a request would have it.
     pub(super) wish: Wish,
-    /// Whether the job is content if it does not get there.
+    /// True if a failed delivery does not fail the job.
     pub(super) is_best_effort: bool,
 }
 
-/// Where a job wants its answer.
+/// Reads the destination of a job's answer.
 pub(super) fn address(job: &Job, turn: &AgentTurn) -> Address {
     match job.delivery.as_ref().and_then(Value::as_object) {
         Some(said) => Address {
@@ -45,8 +45,8 @@ pub(super) fn address(job: &Job, turn: &AgentTurn) -> Address {
 }
 
 impl Job {
-    /// The chat that the job names for its answer. `None` if it is not sent, or goes where the main session was spoken to
-    /// last. The channel is `None` if the job leaves it open.
+    /// Returns the chat that the job names for its answer. `None` if the answer is not sent, or goes to the last route
+    /// of the main session. The channel is `None` if the job does not name one.
     pub fn recipient(&self) -> Option<Route> {
         let Payload::AgentTurn(turn) = &self.payload else { return None };
         let Wish { is_wanted, route } = address(self, turn).wish;
@@ -61,7 +61,7 @@ fn route(said: &Extra, channel: &str) -> Route {
     Route::new(channel.as_deref(), to.as_deref(), account.as_deref(), word(said, "threadId").as_deref())
 }
 
-/// What a field says; threads and people are numbers on some platforms.
+/// Returns the value of a field; threads and people are numbers on some platforms.
 fn word(said: &Extra, name: &str) -> Option<String> {
     let text = match said.get(name)? {
         Value::String(text) => text.trim().to_owned(),

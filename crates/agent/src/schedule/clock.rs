@@ -1,8 +1,8 @@
-//! The task that runs jobs when they are due. It alone changes them.
+//! The scheduler task, which runs jobs when they are due. It is the only writer of jobs.
 //!
-//! Before a slot is run it is on the shelf; its run is named after it; and only when its end is in the job's story it
-//! goes from the job. So after a crash at any point the next process asks the hub for the same run, and the hub knows
-//! whether that has run.
+//! A slot is stored in the job before it runs; its run id is derived from it; and the slot is removed from the job only
+//! after its end is in the run history. So after a crash at any point the next process submits the same run again, and
+//! the hub knows whether it has run.
 
 mod wish;
 
@@ -29,42 +29,42 @@ use crate::{hub::Hub, lane::slots::Class};
 pub(super) use wish::Wish;
 pub use wish::{Mode, Ran};
 
-/// How long it sleeps at most: the machine's clock may be changed meanwhile.
+/// Maximum sleep, because the system clock may be changed in the meantime.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// How long it sleeps at least.
+/// Minimum sleep.
 const BREATH: Duration = Duration::from_millis(20);
-/// How late a slot that was begun may still be run by the next process.
+/// How late an interrupted slot may still be run by the next process.
 const TAKEN_UP_MS: u64 = 3_600_000;
 
-/// The jobs as everybody may see them.
+/// Published view of the jobs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seen {
-    /// The jobs, oldest first.
+    /// Jobs, oldest first.
     pub jobs: Vec<Job>,
-    /// Grows with every change.
+    /// Incremented with every change.
     pub revision: u64,
-    /// Whether jobs are run at all.
+    /// True if the scheduler is enabled.
     pub is_enabled: bool,
 }
 
-/// Why the schedule did not do it.
+/// Why a request to the schedule failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It makes no sense; the text says why.
+    /// The request is invalid; the text says why.
     #[error("{0}")]
     Invalid(String),
-    /// There is no such job.
+    /// The job does not exist.
     #[error("unknown cron job id: {0}")]
     Unknown(String),
-    /// It could not be kept, so nothing has changed.
+    /// It could not be stored; nothing has changed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The process is going down.
+    /// The process is shutting down.
     #[error("the schedule is stopping; ask again when the gateway is back")]
     Stopping,
 }
 
-/// The clock.
+/// The scheduler.
 pub(super) struct Clock {
     pub(super) hub: Hub,
     pub(super) shelf: Arc<dyn Shelf>,
@@ -73,15 +73,15 @@ pub(super) struct Clock {
     pub(super) news: News,
     seen: watch::Sender<Arc<Seen>>,
     jobs: Vec<Job>,
-    /// Jobs that this version cannot read.
+    /// Jobs that this version cannot parse.
     strange: Vec<Value>,
-    /// What is wrong with a schedule, told once.
+    /// Last reported problem of each schedule, so that it is logged once.
     complaints: HashMap<String, String>,
     turns: FuturesUnordered<BoxFuture<'static, (Turn, Option<Came>)>>,
 }
 
 impl Clock {
-    /// A clock over the jobs on the shelf.
+    /// Creates a scheduler for the stored jobs.
     pub(super) async fn load(
         (hub, shelf): (Hub, Arc<dyn Shelf>),
         zone: TimeZone,
@@ -103,7 +103,7 @@ impl Clock {
         Ok((Self { hub, shelf, zone, heart, news, seen, jobs, strange, complaints, turns }, see))
     }
 
-    /// The clock's life.
+    /// Main loop of the scheduler.
     pub(super) async fn run(mut self, mut wishes: mpsc::Receiver<Wish>, stop: CancellationToken) {
         self.take_up().await;
         loop {
@@ -131,7 +131,7 @@ impl Clock {
         self.seen.borrow().is_enabled
     }
 
-    /// How long nothing is due.
+    /// Returns the time until the next due job.
     fn pause(&self) -> Duration {
         let now = self.now();
         let next = self.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
@@ -139,7 +139,7 @@ impl Clock {
         until.clamp(BREATH, LOOK_AGAIN)
     }
 
-    /// Keeps these jobs and shows them, or leaves everything as it was.
+    /// Stores and publishes these jobs; on failure nothing changes.
     async fn keep(&mut self, jobs: Vec<Job>) -> Result<(), StoreError> {
         let values = jobs.iter().map(|job| json!(job)).chain(self.strange.iter().cloned()).collect();
         self.shelf.save(values).await?;
@@ -151,7 +151,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Looks at every job, settles what went by and starts what is due.
+    /// Checks every job, settles past slots and starts due ones.
     async fn tick(&mut self) {
         if !self.is_enabled() {
             return;
@@ -185,7 +185,7 @@ impl Clock {
         }
     }
 
-    /// Does what a slot is for. That it is at work is on the shelf.
+    /// Executes a slot. It is already stored as running.
     async fn start(&mut self, id: &str, slot: u64) {
         let Some(job) = self.jobs.iter().find(|job| job.id == id).cloned() else { return };
         let now = self.now();
@@ -218,7 +218,7 @@ impl Clock {
         }
     }
 
-    /// Tells the main session of a job, and wakes it.
+    /// Sends a job's event to the main session and wakes it.
     async fn tell_main(&mut self, job: &Job, text: &str) -> Result<(), String> {
         let agent = job.agent(self.hub.agents().default_id());
         let noted = self.hub.note_event(&agent.main_session(), text.to_owned()).await;
@@ -229,7 +229,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Writes down how a slot ended: first in the story, then in the job, so that a crash in between is noticed.
+    /// Records the end of a slot: first in the run history, then in the job, so that a crash in between is detected.
     async fn finish(&mut self, turn: Turn, came: Came) {
         let now = self.now();
         let mut jobs = self.jobs.clone();
@@ -253,7 +253,7 @@ impl Clock {
         }
     }
 
-    /// Whether the story has this slot.
+    /// True if the run history contains this slot.
     async fn is_told(&mut self, turn: &Turn) -> bool {
         let story = self.shelf.runs(&turn.job).await.unwrap_or_default();
         story.iter().any(|line| line["slotMs"] == turn.slot && line["outcome"] == "ran")
@@ -269,13 +269,13 @@ impl Clock {
         }
     }
 
-    /// Takes up what the process before was at.
+    /// Resumes the slots that the previous process was running.
     async fn take_up(&mut self) {
         let now = self.now();
         for job in self.jobs.clone() {
             let Some(slot) = job.state.running_slot_ms else {
                 if job.state.running_at_ms.is_some() {
-                    // Of OpenClaw: nobody knows how that ended.
+                    // Written by OpenClaw: its outcome is unknown.
                     let jobs = self.jobs.iter().cloned().map(|mut other| {
                         other.state.running_at_ms = other.state.running_at_ms.filter(|_| other.id != job.id);
                         other
@@ -301,7 +301,7 @@ impl Clock {
         }
     }
 
-    /// Whether the hub knows the run of a slot.
+    /// True if the hub knows the run of a slot.
     async fn is_known(&mut self, job: &Job, slot: u64) -> bool {
         let Some(run) = job.run_id(slot) else { return false };
         let is_over = matches!(self.hub.wait(&run, Duration::ZERO).await, Ok(crate::hub::Waited::Ended(_)));

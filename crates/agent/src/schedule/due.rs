@@ -1,8 +1,8 @@
 //! When a job is due: a pure function of the job, its state and the time.
 //!
-//! Every slot ends exactly once: as ran, as missed (nobody was there), or as skipped (somebody was, but could not).
-//! What is behind `settledAtMs` has its end. A recurring slot that nobody ran within a minute is missed, also the
-//! newest one: a morning's report is not wanted in the evening. A job that runs once is run up to an hour late.
+//! Every slot ends exactly once: as ran, as missed (the gateway was down), or as skipped (it was up, but could not run
+//! it). All slots up to `settledAtMs` have ended. A recurring slot that did not run within a minute is missed, even the
+//! newest one: a morning report is not wanted in the evening. A one-time job runs up to an hour late.
 
 use croner::{
     Cron as Pattern,
@@ -14,43 +14,43 @@ use super::job::{At, Job, When};
 
 /// How late a recurring slot may run.
 const LATE_MS: u64 = 60_000;
-/// How late a slot that comes once may run.
+/// How late a one-time slot may run.
 const LATE_ONCE_MS: u64 = 3_600_000;
-/// The smallest distance between two slots.
+/// Minimum interval between two slots.
 pub const LEAST_MS: u64 = 1_000;
-/// How many missed slots of a cron expression are counted one by one.
+/// Maximum number of missed slots of a cron expression that are counted one by one.
 const COUNTED: u64 = 100_000;
-/// How far a clock may be behind what was settled before we believe that it was set back. Until then the same slots
-/// come again, and have their end.
+/// How far the clock may be behind the settled time before it is considered to be set back. Within that time, repeated
+/// slots count as already ended.
 const SET_BACK_MS: u64 = 24 * 3_600_000;
 
-/// What is to be done about a job now.
+/// What to do about a job now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Due {
-    /// The slots that went by while nobody was there.
+    /// Slots that were missed.
     pub missed: Option<Missed>,
     /// The slot to run now.
     pub run: Option<u64>,
-    /// The slot after that.
+    /// The next slot.
     pub next: Option<u64>,
     /// The new `settledAtMs`.
     pub settled: Option<u64>,
 }
 
-/// Slots that nobody ran.
+/// Missed slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missed {
     /// The oldest.
     pub first: u64,
     /// The newest.
     pub last: u64,
-    /// How many.
+    /// Number of slots.
     pub count: u64,
-    /// Whether there may be more: beyond a number they are not counted one by one.
+    /// True if there may be more: above a limit they are not counted one by one.
     pub is_at_least: bool,
 }
 
-/// Why a schedule makes no sense.
+/// Why a schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not a time.
@@ -62,12 +62,12 @@ pub enum Error {
     /// Not a time zone.
     #[error("schedule.tz \"{0}\" is not a time zone; write one as Europe/Berlin")]
     Zone(String),
-    /// A schedule of another version.
+    /// An unsupported kind of schedule.
     #[error("schedule.kind is not supported; use at, every or cron")]
     Kind,
 }
 
-/// What is to be done about a job now. `zone` is the machine's, for expressions that name none.
+/// Returns what to do about a job now. `zone` is the machine's time zone, for expressions without one.
 pub fn due(job: &Job, zone: &TimeZone, now: u64) -> Result<Due, Error> {
     let slots = Slots::of(job, zone)?;
     let settled = settled(job, now);
@@ -85,12 +85,12 @@ pub fn due(job: &Job, zone: &TimeZone, now: u64) -> Result<Due, Error> {
     Ok(Due { missed, run: is_in_time.then_some(passed.last), next: slots.after(now), settled: Some(passed.last) })
 }
 
-/// The first slot after a moment.
+/// Returns the first slot after a moment.
 pub fn next(job: &Job, zone: &TimeZone, after: u64) -> Result<Option<u64>, Error> {
     Ok(Slots::of(job, zone)?.after(after))
 }
 
-/// Up to where everything has its end. A file of OpenClaw's says only what was planned next, or what ran last.
+/// Returns the time up to which all slots have ended. A file of OpenClaw has only the next planned or the last run.
 fn settled(job: &Job, now: u64) -> u64 {
     let state = &job.state;
     let planned = state.next_run_at_ms.map(|next| next.saturating_sub(1));
@@ -104,14 +104,14 @@ fn settled(job: &Job, now: u64) -> u64 {
     if settled > now.saturating_add(SET_BACK_MS) { now } else { settled }
 }
 
-/// The slots of a schedule.
+/// Slots of a schedule.
 enum Slots {
     Once(u64),
     Every { anchor: u64, every: u64 },
     Pattern(Box<Pattern>, TimeZone),
 }
 
-/// The slots in a stretch of time.
+/// Slots in a time range.
 struct Passed {
     first: u64,
     before_last: Option<u64>,
@@ -149,7 +149,7 @@ impl Slots {
         }
     }
 
-    /// The first slot after a moment.
+    /// Returns the first slot after a moment.
     fn after(&self, moment: u64) -> Option<u64> {
         match self {
             Self::Once(at) => (*at > moment).then_some(*at),
@@ -159,7 +159,7 @@ impl Slots {
                 steps.checked_mul(*every).and_then(|far| far.checked_add(*anchor))
             }
             Self::Pattern(pattern, zone) => {
-                // Slots are whole seconds, so the one after the second that a moment is in is after the moment.
+                // Slots are whole seconds, so the one after the moment's second is after the moment.
                 let second = zoned(moment, zone)?;
                 let found = pattern.find_next_occurrence(&second, false).ok()?;
                 ms(&found).filter(|slot| *slot > moment)
@@ -167,7 +167,7 @@ impl Slots {
         }
     }
 
-    /// The slots after one moment, up to another.
+    /// Returns the slots in the range `(after, until]`.
     fn between(&self, after: u64, until: u64) -> Option<Passed> {
         let first = self.after(after).filter(|first| *first <= until)?;
         match self {
@@ -200,7 +200,7 @@ impl Slots {
     }
 }
 
-/// A moment, to the second.
+/// Converts a moment, truncated to seconds.
 fn zoned(at: u64, zone: &TimeZone) -> Option<Zoned> {
     Some(Timestamp::from_second(i64::try_from(at / 1000).ok()?).ok()?.to_zoned(zone.clone()))
 }
@@ -209,7 +209,7 @@ fn ms(at: &Zoned) -> Option<u64> {
     u64::try_from(at.timestamp().as_millisecond()).ok()
 }
 
-/// The moment that is meant: a time with a zone, one without in UTC, a day, or milliseconds.
+/// Parses a moment: a time with a zone, one without (UTC), a date, or milliseconds.
 fn moment(at: &At) -> Result<u64, Error> {
     let text = match (&at.at, at.at_ms) {
         (Some(text), _) => text.trim(),

@@ -1,4 +1,4 @@
-//! How jobs are made and changed: what may be said, what is filled in, and what is wrong in plain words.
+//! Creation and changes of jobs: accepted fields, defaults and error messages.
 
 use homard_proto::{AgentId, Extra};
 use jiff::tz::TimeZone;
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::profile::Agents;
 
-/// How far back a moment may lie when a job for it is made: a clock may be a little behind.
+/// How far in the past a one-time job may be created: a client's clock may be slow.
 const PAST_MS: u64 = 60_000;
 
-/// What a job is checked against.
+/// What a job is validated against.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct House<'a> {
     pub(super) agents: &'a Agents,
@@ -21,7 +21,7 @@ pub(super) struct House<'a> {
     pub(super) now: u64,
 }
 
-/// Makes a job of what a client says, or says what is wrong with it.
+/// Creates a job from a client's fields, or returns what is wrong with them.
 pub(super) fn make(mut fields: Extra, id: &str, house: House<'_>) -> Result<Job, String> {
     fields.retain(|name, value| !value.is_null() && !is_ours(name));
     let kind = |fields: &Extra, name: &str| fields.get(name).map(|value| value["kind"].clone());
@@ -38,7 +38,8 @@ pub(super) fn make(mut fields: Extra, id: &str, house: House<'_>) -> Result<Job,
     check(read(fields)?, house, None)
 }
 
-/// Changes a job as a client says, or says what is wrong with that. Slots that went by while it was off are not missed.
+/// Applies a client's patch to a job, or returns what is wrong with it. Slots that passed while it was disabled are not
+/// missed.
 pub(super) fn change(job: &Job, patch: Extra, house: House<'_>) -> Result<Job, String> {
     let Value::Object(mut fields) = json!(job) else { return Err("the job cannot be written".to_owned()) };
     for (name, value) in patch {
@@ -63,7 +64,7 @@ pub(super) fn change(job: &Job, patch: Extra, house: House<'_>) -> Result<Job, S
     Ok(changed)
 }
 
-/// What only the schedule itself says of a job.
+/// Fields of a job that only the scheduler sets.
 fn is_ours(name: &str) -> bool {
     matches!(name, "id" | "state" | "createdAtMs" | "updatedAtMs")
 }
@@ -72,7 +73,7 @@ fn is_same_kind(old: &Extra, new: &Extra) -> bool {
     ["kind", "mode"].iter().all(|name| new.get(*name).is_none_or(|kind| old.get(*name) == Some(kind)))
 }
 
-/// New values over old ones; `null` clears one.
+/// Merges new values into old ones; `null` clears one.
 fn merge(old: &mut Extra, new: Extra) {
     for (name, value) in new {
         if value.is_null() {
@@ -126,7 +127,7 @@ fn check(mut job: Job, house: House<'_>, before: Option<&Job>) -> Result<Job, St
     Ok(job)
 }
 
-/// A schedule must come at least once more.
+/// Checks that a schedule has at least one more slot.
 fn check_schedule(job: &Job, house: House<'_>) -> Result<(), String> {
     if let When::Every(every) = &job.schedule
         && every.every_ms < LEAST_MS

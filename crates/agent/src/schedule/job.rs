@@ -1,7 +1,6 @@
-//! A job as OpenClaw's `cron/jobs.json` keeps it: what shall be done, and when.
+//! A job in the format of OpenClaw's `cron/jobs.json`: what to do, and when.
 //!
-//! Names are OpenClaw's. What this version does not know is kept as it came, so a file written by another version loses
-//! nothing by passing through this one.
+//! Names are OpenClaw's. Unknown fields are preserved, so a file of another version loses nothing.
 
 use homard_proto::{AgentId, Extra, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
@@ -11,39 +10,39 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
-    /// Names it for good.
+    /// Permanent id.
     pub id: String,
-    /// Whose work it is; without one, the default agent's.
+    /// Agent; `None` for the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// What people call it.
+    /// Display name.
     #[serde(default)]
     pub name: String,
-    /// Whether it runs at all.
+    /// True if it runs at all.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Whether it goes once it has run well.
+    /// True to delete it after a successful run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_after_run: Option<bool>,
-    /// Milliseconds since the epoch.
+    /// Creation time, in milliseconds since the epoch.
     #[serde(default)]
     pub created_at_ms: u64,
-    /// Milliseconds since the epoch.
+    /// Time of the last change, in milliseconds since the epoch.
     #[serde(default)]
     pub updated_at_ms: u64,
-    /// When it runs.
+    /// Schedule.
     pub schedule: When,
-    /// Where it runs.
+    /// Session it runs in.
     pub session_target: Target,
-    /// When the main session is told of it.
+    /// When the main session is woken.
     #[serde(default)]
     pub wake_mode: Wake,
-    /// What is done.
+    /// What it does.
     pub payload: Payload,
-    /// Where its answer goes, kept as it came.
+    /// Destination of its answer, as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Value>,
-    /// How far it has come.
+    /// Progress.
     #[serde(default)]
     pub state: State,
     /// Fields of other versions.
@@ -55,26 +54,26 @@ fn yes() -> bool {
     true
 }
 
-/// When a job runs.
+/// Schedule of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum When {
     /// Once.
     At(At),
-    /// Again and again, so far apart.
+    /// At a fixed interval.
     Every(Every),
     /// By a cron expression.
     Cron(Cron),
-    /// In a way of another version.
+    /// A kind of another version.
     #[serde(untagged)]
     Other(Extra),
 }
 
-/// A moment. Older files say it in milliseconds.
+/// A moment. Older files have it in milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct At {
-    /// An ISO 8601 time; one without a zone is UTC.
+    /// ISO 8601 time; UTC if it has no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// Milliseconds since the epoch.
@@ -85,13 +84,13 @@ pub struct At {
     pub extra: Extra,
 }
 
-/// A distance.
+/// A fixed interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Every {
-    /// How far apart, in milliseconds.
+    /// Interval in milliseconds.
     pub every_ms: u64,
-    /// From when it is counted; without one, from when the job was made.
+    /// Start of the first interval; `None` for the creation of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor_ms: Option<u64>,
     /// Fields of other versions.
@@ -105,7 +104,7 @@ pub struct Every {
 pub struct Cron {
     /// Five fields, or six with seconds first.
     pub expr: String,
-    /// The time zone whose clock counts, such as `Europe/Berlin`; without one, the machine's.
+    /// Time zone, such as `Europe/Berlin`; `None` for the machine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tz: Option<String>,
     /// Fields of other versions.
@@ -113,20 +112,20 @@ pub struct Cron {
     pub extra: Extra,
 }
 
-/// Where a job runs.
+/// Session that a job runs in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
-    /// The agent's main session hears of it.
+    /// The agent's main session.
     Main,
     /// A session of its own, with a new transcript each time.
     Isolated,
-    /// Somewhere that this version does not know.
+    /// A target of another version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// When the main session is told.
+/// When the main session is woken.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wake {
@@ -135,7 +134,7 @@ pub enum Wake {
     Now,
     /// With the next heartbeat.
     NextHeartbeat,
-    /// In a way of another version; read as `now`.
+    /// A mode of another version; treated as `now`.
     #[serde(untagged)]
     Other(String),
 }
@@ -144,35 +143,35 @@ pub enum Wake {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Payload {
-    /// The main session is told something.
+    /// Sends an event to the main session.
     SystemEvent(SystemEvent),
-    /// The agent is asked something.
+    /// Runs a turn of the agent.
     AgentTurn(AgentTurn),
-    /// Something that this version cannot do.
+    /// An unsupported payload.
     #[serde(untagged)]
     Other(Extra),
 }
 
-/// What the main session is told.
+/// An event for the main session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SystemEvent {
-    /// The words.
+    /// Text.
     pub text: String,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// What the agent is asked.
+/// A turn of the agent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentTurn {
-    /// The words.
+    /// Message.
     pub message: String,
-    /// How hard the model thinks.
+    /// Thinking level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
-    /// How long it may take; 0 is the agent's own limit.
+    /// Time limit; 0 for the agent's own limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
     /// Fields of other versions.
@@ -180,41 +179,41 @@ pub struct AgentTurn {
     pub extra: Extra,
 }
 
-/// How far a job has come. A slot is the moment that a run was planned for.
+/// Progress of a job. A slot is the moment that a run was planned for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct State {
     /// The next slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_run_at_ms: Option<u64>,
-    /// Since when it is at work.
+    /// When the current run started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_at_ms: Option<u64>,
-    /// The slot that it is at work on. Written before the run is asked for, so a restart knows what to look for.
+    /// The slot that is running. Stored before the run is submitted, so that a restart can find it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_slot_ms: Option<u64>,
-    /// Everything planned up to here has ended as ran, missed or skipped, or is at work.
+    /// All slots up to here have ended as ran, missed or skipped, or are running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled_at_ms: Option<u64>,
-    /// When it last ran.
+    /// Time of the last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_run_at_ms: Option<u64>,
-    /// How that ended: `ok`, `error` or `skipped`.
+    /// Its status: `ok`, `error` or `skipped`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_status: Option<String>,
-    /// The same, as newer clients read it.
+    /// The same for newer clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_run_status: Option<String>,
-    /// What went wrong.
+    /// Its error message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// How long it took.
+    /// Its duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_duration_ms: Option<u64>,
-    /// How often in a row it went wrong.
+    /// Number of consecutive failures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consecutive_errors: Option<u64>,
-    /// How many slots went by while nobody was there to run them.
+    /// Number of missed slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_slots: Option<u64>,
     /// Fields of other versions.
@@ -223,22 +222,22 @@ pub struct State {
 }
 
 impl Job {
-    /// Whose work it is.
+    /// Returns the agent.
     pub fn agent(&self, default: &AgentId) -> AgentId {
         self.agent_id.as_deref().map_or_else(|| default.clone(), AgentId::normalize)
     }
 
-    /// The session that it works in, if it has its own.
+    /// Returns the session of its own, if it has one.
     pub fn session(&self, default: &AgentId) -> Option<SessionKey> {
         SessionKey::parse(&format!("agent:{}:cron:{}", self.agent(default), self.id), default).ok()
     }
 
-    /// The run of a slot. The same slot is always the same run, so it cannot run twice.
+    /// Returns the run id of a slot. It is derived from the slot, so that a slot cannot run twice.
     pub fn run_id(&self, slot: u64) -> Option<RunId> {
         RunId::parse(&format!("cron-{}-{slot}", self.id)).ok()
     }
 
-    /// Why this version cannot run it, if it cannot.
+    /// Returns why this version cannot run it, if so.
     pub fn unsupported(&self) -> Option<String> {
         if let When::Other(fields) = &self.schedule {
             return Some(match kind(fields) {
@@ -248,7 +247,7 @@ impl Job {
                 other => format!("schedule.kind \"{other}\" is not supported; use at, every or cron"),
             });
         }
-        // A job that would run without its condition, or at another pace, is better not run.
+        // A job must not run without its condition, or at another pace.
         if let Some(name) =
             ["trigger", "pacing"].iter().find(|name| self.extra.get(**name).is_some_and(|v| !v.is_null()))
         {

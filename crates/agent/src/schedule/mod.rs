@@ -1,8 +1,8 @@
-//! Scheduled work: jobs that run when it is their time, and heartbeats that look whether there is something to do.
+//! Scheduled work: cron jobs, and heartbeats.
 //!
-//! [`job`] is what a job is, [`due`] when it runs (pure), [`shelf`] where jobs are kept, `clock` the task that runs
-//! them and [`heartbeat`] the task that wakes the main sessions. Everybody else holds a [`Schedule`], which asks these
-//! tasks.
+//! [`job`] is the job format, [`due`] decides when it runs (pure), [`shelf`] stores jobs, `clock` is the scheduler task
+//! and [`heartbeat`] the task that wakes the main sessions. All other code uses a [`Schedule`], which sends requests to
+//! these tasks.
 
 mod address;
 mod clock;
@@ -38,25 +38,25 @@ use crate::{hub::Hub, lane::chores::ChangeError, task};
 pub use clock::{Error, Mode, Ran, Seen};
 pub(crate) use turn::clock_line;
 
-/// How many wishes may wait: each has somebody who waits with it.
+/// Capacity of the request queue: every request has a waiting caller.
 const WISHES: usize = 64;
-/// How much news is kept for a listener that is behind; what is older is lost to it.
+/// Number of events kept for a slow subscriber; older ones are lost to it.
 const NEWS: usize = 256;
 
-/// What a schedule needs to know.
+/// Settings of the schedule.
 #[derive(Debug)]
 pub struct Settings {
-    /// Whether jobs are run at all.
+    /// True if jobs run at all.
     pub is_enabled: bool,
-    /// The machine's time zone, for jobs that name none.
+    /// The machine's time zone, for jobs without one.
     pub zone: TimeZone,
-    /// The heartbeats, one for each agent that has one.
+    /// Heartbeats, one for each agent that has one.
     pub pulses: Vec<Pulse>,
-    /// How an agent's HEARTBEAT.md is read.
+    /// Reads an agent's HEARTBEAT.md.
     pub file: heartbeat::Reader,
 }
 
-/// A handle on the schedule. Clones are cheap and are the same schedule.
+/// Handle of the schedule. Clones are cheap and share the same state.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     wishes: mpsc::Sender<Wish>,
@@ -67,7 +67,7 @@ pub struct Schedule {
     hub: Hub,
 }
 
-/// The schedule's tasks; they end when the token that they were started with is cancelled.
+/// The schedule's tasks; they end when their token is cancelled.
 #[derive(Debug)]
 pub struct Tasks(JoinHandle<()>, JoinHandle<()>);
 
@@ -82,12 +82,11 @@ impl Tasks {
     }
 }
 
-/// Says whether a job may be as it is; an error says why not.
+/// Checks whether a job is allowed; an error says why not.
 pub type Permit = Box<dyn Fn(&Job) -> Result<(), String> + Send>;
 
 impl Schedule {
-    /// Loads the jobs and starts to run them. To be called once the hub has recovered; to be stopped
-    /// before the hub shuts down.
+    /// Loads the jobs and starts to run them. Call it after the hub has recovered; stop it before the hub shuts down.
     pub async fn start(
         hub: &Hub,
         shelf: Arc<dyn Shelf>,
@@ -106,27 +105,27 @@ impl Schedule {
         Ok((Self { wishes, seen, shelf, heart, news, hub: hub.clone() }, tasks))
     }
 
-    /// The jobs.
+    /// Returns the jobs.
     pub fn seen(&self) -> Arc<Seen> {
         self.seen.borrow().clone()
     }
 
-    /// Where the jobs are kept.
+    /// Returns the location of the jobs, for messages.
     pub fn place(&self) -> String {
         self.shelf.place()
     }
 
-    /// Hears of every `cron` and `heartbeat` event from here on.
+    /// Subscribes to `cron` and `heartbeat` events.
     pub fn listen(&self) -> broadcast::Receiver<(&'static str, Value)> {
         self.news.0.subscribe()
     }
 
-    /// Makes a job.
+    /// Adds a job.
     pub async fn add(&self, fields: Extra) -> Result<Job, Error> {
         self.add_if(fields, Box::new(|_| Ok(()))).await
     }
 
-    /// Makes a job if it is permitted.
+    /// Adds a job if it is allowed.
     pub async fn add_if(&self, fields: Extra, permit: Permit) -> Result<Job, Error> {
         self.ask(|tell| Wish::Add(fields, permit, tell)).await
     }
@@ -136,12 +135,12 @@ impl Schedule {
         self.update_if((id, patch), Box::new(|_| Ok(()))).await
     }
 
-    /// Changes a job if it is permitted as it would be then.
+    /// Changes a job if the result is allowed.
     pub async fn update_if(&self, (id, patch): (&str, Extra), permit: Permit) -> Result<Job, Error> {
         self.ask(|tell| Wish::Change((id.to_owned(), patch), permit, tell)).await
     }
 
-    /// Removes a job; says whether there was one. The story of its runs stays.
+    /// Removes a job. Returns true if it existed. Its run history is kept.
     pub async fn remove(&self, id: &str) -> Result<bool, Error> {
         self.ask(|tell| Wish::Remove(id.to_owned(), tell)).await
     }
@@ -151,13 +150,13 @@ impl Schedule {
         self.ask(|tell| Wish::Run(id.to_owned(), mode, tell)).await
     }
 
-    /// The story of a job's runs, oldest first.
+    /// Returns the run history of a job, oldest first.
     pub async fn runs(&self, id: &str) -> Result<Vec<Value>, Error> {
         Ok(self.shelf.runs(id).await?)
     }
 
-    /// Tells an agent's main session something, and wakes it if it shall hear that at once. The heartbeat that hears it
-    /// first has no more authority than this.
+    /// Sends an event to an agent's main session, and wakes it according to `wake`. The heartbeat that consumes it has
+    /// no more authority than this.
     pub async fn wake(
         &self,
         agent: Option<AgentId>,
@@ -172,7 +171,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// The heartbeats.
+    /// Returns the heartbeats.
     pub fn heart(&self) -> &Heart {
         &self.heart
     }
@@ -186,7 +185,7 @@ impl Schedule {
     }
 }
 
-/// What everybody is told, as an event's name and payload.
+/// Publishes events as name and payload.
 #[derive(Debug, Clone)]
 struct News(broadcast::Sender<(&'static str, Value)>);
 
@@ -196,7 +195,7 @@ impl News {
     }
 
     fn tell(&self, event: &'static str, payload: Value) {
-        // Nobody may listen, and that is fine.
+        // There may be no subscribers.
         self.0.send((event, payload)).ok();
     }
 }

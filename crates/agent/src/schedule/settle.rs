@@ -1,4 +1,4 @@
-//! What becomes of slots, in a job and in its story. Pure.
+//! State changes of slots, in a job and in its run history. Pure.
 
 use homard_proto::AgentId;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{
     turn::{self, Came},
 };
 
-/// A slot at work.
+/// A running slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) job: String,
@@ -17,10 +17,10 @@ pub(super) struct Turn {
     pub(super) began: u64,
 }
 
-/// What is to be told, and what is to be started.
+/// History entries to append, and slots to start.
 pub(super) type Todo<'a> = (&'a mut Vec<(String, Value)>, &'a mut Vec<(String, u64)>);
 
-/// Puts into a job what is due, and notes what follows from it.
+/// Applies what is due to a job, and collects the entries and starts that follow.
 pub(super) fn settle(job: &mut Job, due: &Due, now: u64, (lines, starts): Todo<'_>) {
     job.state.settled_at_ms = due.settled;
     job.state.next_run_at_ms = due.next;
@@ -58,7 +58,7 @@ fn missed_line(job: &Job, missed: Missed, now: u64) -> Value {
     })
 }
 
-/// How a run went, for the story.
+/// Builds the history entry of a run.
 pub(super) fn ran_line(turn: &Turn, came: &Came, job: Option<&Job>, (default, now): (&AgentId, u64)) -> Value {
     let (status, error) = match &came.said {
         Ok(_) => ("ok", None),
@@ -73,7 +73,7 @@ pub(super) fn ran_line(turn: &Turn, came: &Came, job: Option<&Job>, (default, no
     })
 }
 
-/// Writes into a job how its run ended.
+/// Records the end of a run in its job.
 pub(super) fn note_end(job: &mut Job, turn: &Turn, error: Option<String>, now: u64) {
     let status = if error.is_none() { "ok" } else { "error" };
     let state = &mut job.state;

@@ -1,6 +1,6 @@
-//! Where jobs and the story of their runs are kept.
+//! Storage of jobs and their run history.
 //!
-//! A shelf takes and gives JSON as it is on disk, so a job that this version cannot read survives.
+//! It reads and writes JSON as it is on disk, so that a job of another version is preserved.
 
 use std::{
     collections::BTreeMap,
@@ -12,26 +12,26 @@ use async_trait::async_trait;
 use homard_store::Error;
 use serde_json::Value;
 
-/// Where jobs are kept. One schedule writes to it.
+/// Storage of jobs. It has one writer.
 #[async_trait]
 pub trait Shelf: fmt::Debug + Send + Sync {
-    /// What people are told of where it is.
+    /// Returns its location, for messages.
     fn place(&self) -> String;
 
-    /// The jobs.
+    /// Loads the jobs.
     async fn load(&self) -> Result<Vec<Value>, Error>;
 
-    /// Keeps these jobs instead of those before, whole or not at all.
+    /// Replaces the jobs atomically.
     async fn save(&self, jobs: Vec<Value>) -> Result<(), Error>;
 
-    /// Adds to the story of a job's runs.
+    /// Appends to the run history of a job.
     async fn append(&self, job: &str, line: Value) -> Result<(), Error>;
 
-    /// The story of a job's runs, oldest first.
+    /// Returns the run history of a job, oldest first.
     async fn runs(&self, job: &str) -> Result<Vec<Value>, Error>;
 }
 
-/// A shelf that is gone with the process.
+/// An in-memory store.
 #[derive(Debug, Default)]
 pub struct MemoryShelf {
     jobs: Mutex<Vec<Value>>,
@@ -39,7 +39,7 @@ pub struct MemoryShelf {
 }
 
 impl MemoryShelf {
-    /// A shelf with these jobs on it.
+    /// Creates a store with these jobs.
     pub fn with(jobs: Vec<Value>) -> Self {
         Self { jobs: Mutex::new(jobs), ..Self::default() }
     }

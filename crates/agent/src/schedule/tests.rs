@@ -1,4 +1,4 @@
-//! The schedule against a real hub, on a paused clock.
+//! Tests of the schedule against a real hub, with a paused clock.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ use crate::{
 const BIRTH: u64 = 1_794_700_800_000;
 const HOUR: u64 = 3_600_000;
 
-/// A model that says the same each time, once it is let; and remembers what it was asked last.
+/// A model that gives the same answer each time its gate permits, and records its requests.
 #[derive(Debug)]
 struct Parrot {
     spec: Spec,
@@ -65,7 +65,7 @@ impl Model for Perched {
     }
 }
 
-/// A hub with one agent, a shelf, and the schedule over both.
+/// A hub with one agent, a job store, and the schedule over both.
 struct World {
     hub: Hub,
     parrot: Arc<Parrot>,
@@ -87,7 +87,7 @@ fn hub(words: &str, permits: usize) -> (Hub, Arc<Parrot>) {
     (hub, parrot)
 }
 
-/// No heartbeats by themselves, and no file.
+/// No automatic heartbeats, and no file.
 fn calm() -> Settings {
     settings(Pulse { every: Duration::from_secs(1_000_000), ..Pulse::of(AgentId::main()) }, None)
 }
@@ -108,7 +108,7 @@ impl World {
         Self { hub, parrot, shelf, schedule, tasks, stop }
     }
 
-    /// The schedule goes, and another comes over the same hub and shelf.
+    /// Restarts the schedule over the same hub and job store.
     async fn restart(self) -> Self {
         self.stop.cancel();
         self.tasks.ended().await;
@@ -128,7 +128,7 @@ impl World {
     }
 }
 
-/// The next news of this kind. The clock moves while nobody has anything else to do.
+/// Waits for the next event of this kind. The paused clock advances while all tasks are idle.
 async fn heard(news: &mut broadcast::Receiver<(&'static str, Value)>, name: &str, action: &str) -> Value {
     loop {
         let (event, payload) = news.recv().await.unwrap();
@@ -156,7 +156,7 @@ fn event(id: &str, wake: &str) -> Value {
     })
 }
 
-/// What a story says, without what changes from run to run.
+/// Returns the run history without values that change from run to run.
 fn told(lines: &[Value]) -> Vec<Value> {
     lines
         .iter()
@@ -202,7 +202,7 @@ async fn a_slot_that_ended_unseen_is_written_down_once() {
     begun["state"] = json!({"settledAtMs": BIRTH, "runningAtMs": BIRTH, "runningSlotMs": BIRTH});
     let world = World::new(vec![begun.clone()], calm()).await;
     heard(&mut world.schedule.listen(), "cron", "finished").await;
-    // As if the crash had come before the job was kept, and then before the story was.
+    // As after a crash before the job was stored, and then before the run history was.
     world.shelf.save(vec![begun.clone()]).await.unwrap();
     let world = world.restart().await;
     let mut news = world.schedule.listen();
@@ -292,7 +292,7 @@ async fn a_job_of_the_main_session_is_told_there_and_wakes_it() {
     let asked = world.asked();
     assert!(asked[0].starts_with("[System event: water the plants]"), "{asked:?}");
     assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
-    // The same answer again is news: it is about an event of its own.
+    // The same answer is a new finding: it is about another event.
     let beat = heard(&mut news, "heartbeat", "").await;
     assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("no-target")));
 }
@@ -356,7 +356,7 @@ async fn the_same_words_are_told_once_a_day() {
     assert_eq!((told[1] - told[0], left_out), (24 * HOUR, 47));
 }
 
-/// A chat platform that takes everything.
+/// A chat platform that accepts everything.
 #[derive(Debug, Default)]
 struct Chat(Mutex<Vec<String>>);
 
@@ -376,7 +376,7 @@ impl Courier for Chat {
     }
 }
 
-/// How the main session was spoken to last.
+/// Sets the last route of the main session.
 async fn spoken_to(hub: &Hub, channel: &str, to: &str) {
     let changes = json!({"lastChannel": channel, "lastTo": to});
     let Value::Object(changes) = changes else { panic!() };
@@ -435,7 +435,7 @@ async fn a_wake_waits_for_a_busy_session() {
     assert!(world.asked()[1].contains("[System event: the post came]"), "{:?}", world.asked());
 }
 
-/// A shelf that keeps nothing while it is full.
+/// A job store that rejects writes while it is full.
 #[derive(Debug, Default)]
 struct FullShelf(MemoryShelf, AtomicBool);
 

@@ -1,4 +1,4 @@
-//! A scheduled run: how it is asked for, and what came of it.
+//! A scheduled run: its submission and its result.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::{
     wire::Reported,
 };
 
-/// Who sends what the schedule sends.
+/// Principal of the schedule.
 pub(crate) const SCHEDULE: &str = "schedule";
-/// The longest that a run may ask for, in seconds: a year.
+/// Maximum time limit of a run, in seconds: a year.
 const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
-/// How much of an answer the story of a job keeps.
+/// Maximum characters of an answer in the run history of a job.
 const SUMMARY: usize = 2_000;
 
-/// What a run is asked for with.
+/// Parameters of a scheduled run.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) run: RunId,
@@ -37,7 +37,7 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// Something for the hub. The run's id says all that matters, so a restart may ask for it again.
+    /// Builds the message for the hub. The run id is its idempotency key, so a restart can submit it again.
     pub(super) fn inbound(self, now: u64) -> Inbound {
         let asked = (SCHEDULE, self.class.name());
         let plain = Inbound::plain(self.run, asked, self.key, User::text(self.text, now));
@@ -45,7 +45,7 @@ impl Ask {
     }
 }
 
-/// What the hub is given for a slot of an isolated job: always a new transcript.
+/// Builds the message for a slot of an isolated job, which always starts a new transcript.
 pub(super) fn isolated(ask: Ask, job: &Job, turn: &AgentTurn, now: u64) -> Inbound {
     let seconds = turn.timeout_seconds.filter(|seconds| *seconds > 0.0);
     let command = Some(Command::BeginWith(ask.text.clone()));
@@ -58,8 +58,8 @@ pub(super) fn isolated(ask: Ask, job: &Job, turn: &AgentTurn, now: u64) -> Inbou
     }
 }
 
-/// The same with where the answer goes, or why it cannot get there. What is not said is where the main session was spoken
-/// to last: a job's own session speaks to nobody.
+/// Adds the destination of the answer; an error if there is none. Missing values are taken from the last route of the
+/// main session, because a job's own session has none.
 pub(super) async fn addressed(
     hub: &Hub,
     inbound: Inbound,
@@ -72,29 +72,29 @@ pub(super) async fn addressed(
     })
 }
 
-/// What an isolated job's agent reads.
+/// Builds the prompt of an isolated job.
 pub(super) fn prompt(job: &Job, turn: &AgentTurn, now: u64, zone: &TimeZone) -> String {
     let Job { id, name, .. } = job;
     format!("[cron:{id} {name}] {}\n{}", turn.message.trim(), clock_line(now, zone))
 }
 
-/// The line that tells an agent what time it is.
+/// Formats the line with the current time.
 pub(crate) fn clock_line(now: u64, zone: &TimeZone) -> String {
     let time = i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
     let place = zone.iana_name().map(|name| format!(" ({name})")).unwrap_or_default();
     format!("Current time: {}{place}", time.to_zoned(zone.clone()).strftime("%A, %Y-%m-%d %H:%M %:z"))
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Came {
-    /// What was said last, or what went wrong.
+    /// Its reply, or the error.
     pub(super) said: Result<String, String>,
-    /// What its answer means, if it was a heartbeat that has just ended well.
+    /// Parsed answer, if it was a heartbeat that has just succeeded.
     pub(super) heartbeat: Option<HeartbeatAnswer>,
-    /// The transcript, if it came to that.
+    /// Transcript, if the run started.
     pub(super) session: Option<String>,
-    /// Whether it had ended before it was asked for.
+    /// True if it had already ended before it was submitted.
     pub(super) is_old: bool,
 }
 
@@ -104,7 +104,7 @@ impl Came {
     }
 }
 
-/// Asks for a run and waits for its end; `None` when the process goes down first, and the next one asks again.
+/// Submits a run and waits for its end; `None` if the process shuts down first, and the next one submits it again.
 pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<Came> {
     let (run, key) = (inbound.run.clone(), inbound.key.clone());
     let tape = match hub.submit(inbound).await {
@@ -127,7 +127,7 @@ pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<Came> {
             let came = came(&Reported::of(&run, &key, &end));
             Some(Came { heartbeat: end.heartbeat.clone(), ..came })
         }
-        // What is cut short by the end of the process goes on at the next start.
+        // A run that is interrupted by the shutdown continues at the next start.
         State::Broken(_) if hub.is_draining() => None,
         State::Broken(why) => Some(Came::failed(why)),
         State::Refused | State::Queued | State::Running => None,
@@ -144,7 +144,7 @@ fn came(report: &Reported) -> Came {
     Came { said, heartbeat: None, session, is_old: false }
 }
 
-/// The beginning of an answer.
+/// Shortens an answer.
 pub(super) fn summary(said: &str) -> Value {
     let said = said.trim();
     match said.char_indices().nth(SUMMARY) {

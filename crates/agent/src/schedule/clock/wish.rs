@@ -1,4 +1,4 @@
-//! What the clock is asked: make, change, remove and run jobs.
+//! Requests to the scheduler: add, change, remove and run jobs.
 
 use homard_proto::{Extra, RunId};
 use serde_json::json;
@@ -14,29 +14,29 @@ use crate::{
     },
 };
 
-/// What came of the wish to run a job.
+/// Result of a request to run a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ran {
-    /// It is at work, or has just been.
+    /// It is running, or has just run.
     Begun(RunId),
-    /// It is not its time.
+    /// It is not due.
     NotDue,
-    /// It is at work since earlier.
+    /// It is already running.
     AlreadyRunning,
 }
 
-/// Whether a job is run in any case, or only if it is its time.
+/// Whether a job runs unconditionally, or only if it is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Only if it is its time.
+    /// Only if it is due.
     Due,
-    /// In any case.
+    /// Unconditionally.
     Force,
 }
 
 type Tell<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What the clock is asked.
+/// A request to the scheduler.
 pub(in crate::schedule) enum Wish {
     Add(Extra, Permit, Tell<Job>),
     Change((String, Extra), Permit, Tell<Job>),
@@ -45,7 +45,7 @@ pub(in crate::schedule) enum Wish {
 }
 
 impl Clock {
-    /// Does what is asked. Whoever asked may have gone, and that is fine.
+    /// Executes a request. The caller may have gone; the result is then dropped.
     pub(super) async fn heed(&mut self, wish: Wish) {
         match wish {
             Wish::Add(fields, permit, tell) => tell.send(self.add(fields, permit).await).ok(),
@@ -123,7 +123,7 @@ impl Clock {
         House { agents, zone: &self.zone, now: self.now() }
     }
 
-    /// Says when a job runs next.
+    /// Sets when a job runs next.
     fn plan(&self, job: &mut Job) {
         let after = job.state.settled_at_ms.unwrap_or(0).max(self.now());
         let next = due::next(job, &self.zone, after).ok().flatten();

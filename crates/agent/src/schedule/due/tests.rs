@@ -1,4 +1,4 @@
-//! Slots under every clock: none is forgotten, and none is taken twice.
+//! Tests of slots under changing clocks: none is lost, and none runs twice.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn at(text: &str) -> u64 {
     u64::try_from(text.parse::<Timestamp>().unwrap().as_millisecond()).unwrap()
 }
 
-/// Looks at a job at these times; returns what ran when, and how many slots were missed.
+/// Checks a job at these times. Returns what ran when, and how many slots were missed.
 fn look(job: &mut Job, zone: &TimeZone, times: impl IntoIterator<Item = u64>) -> (Vec<(u64, u64)>, u64) {
     let (mut ran, mut missed) = (Vec::new(), 0);
     for now in times {
@@ -48,7 +48,7 @@ fn look(job: &mut Job, zone: &TimeZone, times: impl IntoIterator<Item = u64>) ->
     (ran, missed)
 }
 
-/// All slots up to a time, found one by one.
+/// Returns all slots up to a time, found one by one.
 fn slots(job: &Job, zone: &TimeZone, until: u64) -> Vec<u64> {
     let from = next(job, zone, BIRTH).unwrap();
     std::iter::successors(from, |&slot| next(job, zone, slot).unwrap()).take_while(|&slot| slot <= until).collect()
@@ -116,7 +116,7 @@ fn a_clock_that_jumps_ahead_misses_and_one_that_is_set_back_runs_nothing_twice()
     let now = BIRTH + 10 * HOUR + 5;
     let (ran, missed) = look(&mut hourly, &TimeZone::UTC, [now, now - HOUR, now + 30, now + HOUR]);
     assert_eq!((ran, missed), (vec![(BIRTH + 10 * HOUR, now), (BIRTH + 11 * HOUR, now + HOUR)], 9));
-    // A year ahead and back: the year is not waited for.
+    // A year ahead and back: the job does not wait for a year.
     let (ran, missed) = look(&mut hourly, &TimeZone::UTC, [now + YEAR, now + HOUR + 10, now + 2 * HOUR]);
     assert_eq!(ran, [(BIRTH + 10 * HOUR + YEAR, now + YEAR), (BIRTH + 12 * HOUR, now + 2 * HOUR)]);
     assert_eq!(missed, 365 * 24 - 2);
@@ -174,7 +174,7 @@ fn any_job() -> impl Strategy<Value = Job> {
     ]
 }
 
-/// Steps of the clock: seconds, hours, and an hour back now and then.
+/// Steps of the clock: seconds, hours, and sometimes an hour back.
 fn steps() -> impl Strategy<Value = Vec<i64>> {
     let hour = HOUR as i64;
     let step = prop_oneof![6 => 1..90_000i64, 3 => 1..10 * hour, 1 => Just(-hour), 1 => Just(hour)];
@@ -195,7 +195,7 @@ proptest! {
         mut job in any_job(), steps in steps(), start in 0..YEAR, is_berlin in any::<bool>()
     ) {
         let zone = if is_berlin { berlin() } else { TimeZone::UTC };
-        // The job is as old as the walk, which may begin anywhere in a year: also where clocks are changed.
+        // The job is as old as the walk, which may begin anywhere in a year, also at changes of daylight saving time.
         job.state.settled_at_ms = Some(BIRTH + start);
         let walk = times(BIRTH + start, &steps);
         let (ran, missed) = look(&mut job, &zone, walk.iter().copied());
@@ -212,7 +212,7 @@ proptest! {
 }
 
 proptest! {
-    // A year of minutes is long to count.
+    // Counting a year of minutes takes long.
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
@@ -223,7 +223,7 @@ proptest! {
         let calm = now + YEAR - back;
         let from = calm.max(job.state.settled_at_ms.unwrap());
         prop_assert_eq!(Ok(Some(next)), super::next(&job, &TimeZone::UTC, from));
-        // A month is the rarest of these jobs; what was settled ahead of the clock is at most a day away.
+        // A month is the longest interval of these jobs; the settled time is at most a day ahead of the clock.
         prop_assert!(next <= calm + 32 * DAY + DAY);
         prop_assert!(ran.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }

@@ -1,4 +1,4 @@
-//! The task that lets agents look whether there is something to do: regularly, and when something happened.
+//! The heartbeat task: runs heartbeats at intervals and after events.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,17 +24,17 @@ use crate::{
     },
 };
 
-/// How soon a session that was busy is tried again when it was woken.
+/// Retry delay for a wake while the session is busy.
 const RETRY: Duration = Duration::from_secs(1);
-/// How much of an answer events carry.
+/// Maximum characters of an answer in events.
 const PREVIEW: usize = 200;
-/// A moment that does not come.
+/// Effectively never.
 const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A handle on the heartbeats.
+/// Handle of the heartbeats.
 #[derive(Debug, Clone)]
 pub struct Heart {
-    // Unbounded: a wake is a few bytes, and whoever sends many waits for the disk before each.
+    // Unbounded: a wake is a few bytes, and each sender commits an event before it.
     wishes: mpsc::UnboundedSender<Wish>,
     last: watch::Receiver<Option<Arc<Value>>>,
     pulses: Arc<[Pulse]>,
@@ -47,33 +47,33 @@ enum Wish {
 }
 
 impl Heart {
-    /// How the last one went, as the `heartbeat` event says it.
+    /// Returns the result of the last heartbeat, as in the `heartbeat` event.
     pub fn last(&self) -> Option<Arc<Value>> {
         self.last.borrow().clone()
     }
 
-    /// Turns all heartbeats on or off, until the process ends.
+    /// Enables or disables all heartbeats until the process ends.
     pub async fn enable(&self, is_enabled: bool) {
         let (tell, told) = oneshot::channel();
         if self.wishes.send(Wish::Enable(is_enabled, tell)).is_ok() {
-            // Silence means that the process is going down.
+            // A dropped sender means that the process is shutting down.
             told.await.ok();
         }
     }
 
-    /// The heartbeats, by agent.
+    /// Returns the heartbeats by agent.
     pub fn pulses(&self) -> &[Pulse] {
         &self.pulses
     }
 
-    /// Lets an agent look now.
+    /// Triggers an agent's heartbeat now.
     pub(in crate::schedule) fn wake(&self, agent: AgentId, why: String) {
-        // Without the task the process is going down.
+        // If the task is gone, the process is shutting down.
         self.wishes.send(Wish::Wake(agent, why)).ok();
     }
 }
 
-/// The heartbeats, about to start.
+/// State of the heartbeat task.
 pub(in crate::schedule) struct Beating {
     hub: Hub,
     zone: TimeZone,
@@ -83,24 +83,24 @@ pub(in crate::schedule) struct Beating {
     wishes: mpsc::UnboundedReceiver<Wish>,
     last: watch::Sender<Option<Arc<Value>>>,
     is_enabled: bool,
-    /// When each agent looks next.
+    /// Next heartbeat of each agent.
     due: BTreeMap<AgentId, Instant>,
-    /// Who was woken, why, and when it is tried.
+    /// Pending wakes with their reason and time.
     woken: BTreeMap<AgentId, (String, Instant)>,
     beats: FuturesUnordered<BoxFuture<'static, Beat>>,
 }
 
-/// A heartbeat that is over.
+/// A finished heartbeat.
 struct Beat {
     agent: AgentId,
     why: String,
     began: Instant,
-    /// Where a finding goes, or why it goes to no chat.
+    /// Destination of a finding, or why there is none.
     chat: Result<Route, String>,
     came: Option<Came>,
 }
 
-/// Makes the heartbeats and a handle on them.
+/// Creates the heartbeat task and its handle.
 pub(in crate::schedule) fn prepare(
     (hub, zone): (&Hub, TimeZone),
     pulses: Vec<Pulse>,
@@ -127,7 +127,7 @@ pub(in crate::schedule) fn prepare(
 }
 
 impl Beating {
-    /// The task's life.
+    /// Main loop of the task.
     pub(in crate::schedule) async fn run(mut self, stop: CancellationToken) {
         let now = Instant::now();
         for pulse in self.pulses.iter().filter(|pulse| !pulse.every.is_zero()) {
@@ -152,13 +152,13 @@ impl Beating {
             }
             Wish::Enable(is_enabled, tell) => {
                 self.is_enabled = is_enabled;
-                // Whoever asked may have gone, and that is fine.
+                // The caller may have gone; the result is then dropped.
                 tell.send(()).ok();
             }
         }
     }
 
-    /// Lets everybody look whose time it is.
+    /// Runs all heartbeats that are due.
     async fn look(&mut self) {
         let now = Instant::now();
         for pulse in self.pulses.clone().iter() {
@@ -171,7 +171,7 @@ impl Beating {
             };
             self.beat(pulse, why).await;
         }
-        // Nobody looks for an agent without a heartbeat.
+        // Wakes for agents without a heartbeat are dropped.
         self.woken.retain(|agent, _| self.pulses.iter().any(|pulse| pulse.agent == *agent));
     }
 
@@ -188,7 +188,7 @@ impl Beating {
             file: file.as_deref(),
         };
         match (skip(facts), self.woken.get_mut(agent)) {
-            // What happened shall be heard as soon as it can.
+            // Events are delivered as soon as the session is idle.
             (Some(Skip::Busy), Some((_, at))) => *at = Instant::now() + RETRY,
             (Some(skip), _) => {
                 self.woken.remove(agent);
@@ -216,7 +216,7 @@ impl Beating {
         }
     }
 
-    /// Tells how a heartbeat went.
+    /// Publishes the result of a heartbeat.
     fn finish(&mut self, beat: Beat) {
         let Beat { agent, why, began, chat, came } = beat;
         let Some(came) = came else { return };
@@ -231,7 +231,7 @@ impl Beating {
                     HeartbeatKind::Duplicate => ("skipped", "duplicate".to_owned(), Some(preview)),
                     HeartbeatKind::Finding { is_queued: true } => ("sent", why, Some(preview)),
                     HeartbeatKind::Finding { is_queued: false } => {
-                        // A hook or a policy may have taken everything out of a message that had a chat to go to.
+                        // A hook or a policy may have removed all content of a message that had a chat.
                         let reason = chat.as_ref().err().cloned().unwrap_or_else(|| "nothing-to-send".to_owned());
                         ("skipped", reason, Some(preview))
                     }

@@ -1,7 +1,7 @@
-//! What an answer to a heartbeat means, and whether it was reported before. Pure.
+//! Interpretation of heartbeat answers, and detection of repeated reports. Pure.
 //!
-//! The last report is in the record of the session, where OpenClaw keeps it, too: it changes in the commit that queues
-//! the report for delivery, so a finding is reported once, whatever crash comes between two heartbeats.
+//! The last report is in the session's record, as in OpenClaw: it changes in the commit that queues the report for
+//! delivery, so a finding is reported once, regardless of crashes between heartbeats.
 
 use homard_proto::session::Record;
 use homard_reply::{
@@ -13,34 +13,34 @@ use serde_json::Value;
 
 use crate::event::{HeartbeatAnswer, HeartbeatKind};
 
-/// How long the same text is not reported again, in milliseconds.
+/// Time within which the same text is not reported again, in milliseconds.
 const SAME_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// The text of the last report.
+/// Field with the text of the last report.
 const TEXT: &str = "lastHeartbeatText";
-/// When it was queued for delivery to a chat.
+/// Field with the time when it was queued for delivery.
 const SENT_AT: &str = "lastHeartbeatSentAt";
-/// When it was shown to connected clients only, because the heartbeat had no chat to report to.
+/// Field with the time when it was shown to connected clients only, because the heartbeat had no chat.
 const SHOWN_AT: &str = "lastHeartbeatShownAt";
 
-/// What is known of a heartbeat when its answer is read.
+/// Inputs for the interpretation of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
-    /// Whether the last message has the token for "nothing to do".
+    /// True if the last message contains the acknowledgement token.
     pub(crate) has_token: bool,
-    /// How many characters beside the token still mean that there is nothing to report.
+    /// Maximum characters besides the token in an answer that still means that there is nothing to report.
     pub(crate) ack_max: usize,
-    /// Whether system events caused it: the answer is about them, so it is no repetition.
+    /// True if system events caused it: the answer is about them, so it is not a repetition.
     pub(crate) has_events: bool,
-    /// Whether there is a chat to report to.
+    /// True if there is a chat to report to.
     pub(crate) has_chat: bool,
-    /// The session.
+    /// Record of the session.
     pub(crate) record: Option<&'a Record>,
-    /// Milliseconds since the epoch.
+    /// Current time in milliseconds since the epoch.
     pub(crate) now: u64,
 }
 
-/// Reads the answer to a heartbeat.
+/// Interprets the answer of a heartbeat.
 pub(crate) fn read(replies: &[Payload], context: Context<'_>) -> HeartbeatAnswer {
     let texts: Vec<_> = replies.iter().map(|reply| reply.text.as_str()).filter(|text| !text.is_empty()).collect();
     let (text, last) = (texts.join("\n\n"), texts.last().copied().unwrap_or_default().to_owned());
@@ -65,11 +65,11 @@ fn is_repeated(text: &str, context: Context<'_>) -> bool {
         at.is_some_and(|at| context.now.saturating_sub(at) < SAME_MS)
     };
     let is_same = record.extra.get(TEXT).and_then(Value::as_str).is_some_and(|last| last.trim() == text.trim());
-    // What was only shown to clients is new to a chat.
+    // A text that was only shown to clients is new to a chat.
     is_same && (recent(SENT_AT) || (!context.has_chat && recent(SHOWN_AT)))
 }
 
-/// Notes a finding that was reported: to a chat, or to connected clients only.
+/// Records a reported finding: sent to a chat, or shown to connected clients only.
 pub(crate) fn note(record: &mut Record, answer: &HeartbeatAnswer, at: u64) {
     let HeartbeatKind::Finding { is_queued } = answer.kind else { return };
     let (name, other) = if is_queued { (SENT_AT, SHOWN_AT) } else { (SHOWN_AT, SENT_AT) };

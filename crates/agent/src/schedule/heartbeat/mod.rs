@@ -1,6 +1,6 @@
-//! Heartbeats: now and then an agent looks whether there is something to do.
+//! Heartbeats: periodic runs in which an agent checks whether there is something to do.
 //!
-//! Pure here: when one is due to be skipped, what is asked, and what an answer means. The task is in `beat`.
+//! This part is pure: when a heartbeat is skipped, and its prompt. The task is in `beat`.
 
 mod beat;
 pub(crate) mod finding;
@@ -15,23 +15,23 @@ use super::turn::clock_line;
 pub use beat::Heart;
 pub(super) use beat::prepare;
 
-/// How often when nobody says so.
+/// Default interval.
 pub const EVERY: Duration = Duration::from_secs(30 * 60);
-/// How much may stand beside the word for "nothing" before it counts as an answer, when nobody says so.
+/// Default maximum of characters besides the acknowledgement token.
 pub const ACK_MAX: usize = 300;
-/// The word for "nothing to do".
+/// The acknowledgement token: nothing to do.
 pub const OK: &str = heartbeat::TOKEN;
-/// The largest part of HEARTBEAT.md that an agent reads.
+/// Maximum characters of HEARTBEAT.md in the prompt.
 const FILE: usize = 20_000;
 
-/// How an agent's HEARTBEAT.md is read; `None` when there is none.
+/// Reads an agent's HEARTBEAT.md; `None` if it does not exist.
 #[derive(Clone)]
 pub struct Reader(Arc<Read>);
 
 type Read = dyn Fn(&AgentId) -> Option<String> + Send + Sync;
 
 impl Reader {
-    /// Reads with this.
+    /// Wraps a function that reads the file.
     pub fn new(read: impl Fn(&AgentId) -> Option<String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -47,36 +47,36 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// An agent's heartbeat.
+/// Heartbeat configuration of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pulse {
-    /// The agent.
+    /// Id of the agent.
     pub agent: AgentId,
-    /// How often; zero is never.
+    /// Interval; zero for never.
     pub every: Duration,
-    /// When it may.
+    /// Active hours.
     pub hours: Option<Hours>,
-    /// What it is asked instead of our own words.
+    /// Prompt that replaces the default.
     pub prompt: Option<String>,
-    /// How much may stand beside [`OK`] before it counts as an answer.
+    /// Maximum characters besides [`OK`] in an answer that still means that there is nothing to report.
     pub ack_max: usize,
-    /// Where findings go.
+    /// Destination of findings.
     pub target: Target,
-    /// Who gets them there; `None` for the last chat of that channel.
+    /// Recipient there; `None` for the last chat of that channel.
     pub to: Option<String>,
-    /// The account that sends them; `None` for that of the last chat.
+    /// Sending account; `None` for that of the last chat.
     pub account: Option<String>,
 }
 
-/// Where the findings of a heartbeat go.
+/// Destination of findings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Target {
-    /// To the chat in which the owner wrote last.
+    /// The chat in which the owner wrote last.
     #[default]
     Last,
-    /// To no chat.
+    /// No chat.
     Nowhere,
-    /// To this channel.
+    /// This channel.
     Channel(String),
 }
 
@@ -91,7 +91,7 @@ impl From<&str> for Target {
 }
 
 impl Target {
-    /// Its name in the config.
+    /// Returns the name in the config.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Last => "last",
@@ -102,14 +102,14 @@ impl Target {
 }
 
 impl Pulse {
-    /// A heartbeat as it is when nobody says otherwise.
+    /// Returns the default configuration.
     pub fn of(agent: AgentId) -> Self {
         let target = Target::default();
         Self { agent, every: EVERY, hours: None, prompt: None, ack_max: ACK_MAX, target, to: None, account: None }
     }
 }
 
-/// Hours of a day, by the clock of a time zone. They may go past midnight.
+/// Hours of a day in a time zone. They may extend past midnight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hours {
     start: u16,
@@ -118,13 +118,13 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// Hours from `HH:MM` to `HH:MM`; the end may be 24:00. `None` when one of them is not a time.
+    /// Parses hours from `HH:MM` to `HH:MM`; the end may be 24:00. `None` if one of them is not a time.
     pub fn parse(start: &str, end: &str, zone: TimeZone) -> Option<Self> {
         let start = minutes(start).filter(|start| *start < 24 * 60)?;
         Some(Self { start, end: minutes(end)?, zone })
     }
 
-    /// Whether a moment is in them. If they end where they start, every moment is.
+    /// True if a moment is within the hours. Equal start and end mean the whole day.
     fn contains(&self, now: u64) -> bool {
         let time =
             i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
@@ -145,7 +145,7 @@ fn minutes(text: &str) -> Option<u16> {
     (minute < 60 && hour * 60 + minute <= 24 * 60).then_some(hour * 60 + minute)
 }
 
-/// Why a heartbeat is left out.
+/// Why a heartbeat is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Skip {
     Disabled,
@@ -165,13 +165,13 @@ impl Skip {
     }
 }
 
-/// What decides whether a heartbeat is left out.
+/// Inputs of the skip decision.
 #[derive(Debug, Clone, Copy)]
 struct Facts<'a> {
     is_enabled: bool,
     is_in_hours: bool,
     is_busy: bool,
-    /// Whether something happened that the session shall hear of.
+    /// True if there are pending events for the session.
     has_event: bool,
     file: Option<&'a str>,
 }
@@ -182,12 +182,12 @@ fn skip(facts: Facts<'_>) -> Option<Skip> {
         Facts { is_in_hours: false, .. } => Some(Skip::QuietHours),
         Facts { is_busy: true, .. } => Some(Skip::Busy),
         Facts { has_event: true, .. } => None,
-        // An empty file is how an owner says "nothing"; a missing one says nothing at all.
+        // An empty file means that there is nothing to do; a missing one has no meaning.
         Facts { file, .. } => file.is_some_and(is_empty).then_some(Skip::EmptyFile),
     }
 }
 
-/// Whether a file asks for nothing: blanks, headings, and list items with nothing in them.
+/// True if a file contains only blanks, headings and empty list items.
 fn is_empty(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| {
         let item = line.trim_start_matches(['-', '*', '+']).trim();
@@ -197,7 +197,7 @@ fn is_empty(text: &str) -> bool {
     })
 }
 
-/// What the agent is asked.
+/// Builds the prompt.
 fn prompt(pulse: &Pulse, file: Option<&str>, now: (u64, &TimeZone)) -> String {
     let own = format!(
         "This is a heartbeat: nobody has written to you. Look at what happened and at what is below, and do what is \
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(skip(calm), None);
         assert_eq!(skip(Facts { file: None, ..calm }), None);
         assert_eq!(skip(Facts { file: Some("# Later\n- "), ..calm }), Some(Skip::EmptyFile));
-        // Something that happened is told whatever the file says, but not into a busy session or the night.
+        // Events are delivered whatever the file says, but not to a busy session or in quiet hours.
         let told = Facts { has_event: true, file: Some(""), ..calm };
         assert_eq!(skip(told), None);
         assert_eq!(skip(Facts { is_busy: true, ..told }), Some(Skip::Busy));

@@ -1,4 +1,4 @@
-//! Untrusted text: removes invisible characters, and marks it so that a model can tell it from instructions.
+//! Untrusted text: removes invisible characters, and marks it so that a model can distinguish it from instructions.
 
 /// Removes control characters, and characters that are invisible or change the reading direction: they hide text from
 /// people, but not from a model.

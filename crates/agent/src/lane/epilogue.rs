@@ -150,7 +150,7 @@ impl Lane {
         last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(stored) });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
-        // Before the terminal record, because the final replies repeat the text of withdrawn deliveries.
+        // Before the terminal record, because the final replies repeat the text of withdrawn blocks.
         let (taken_back, told) = match &queued.line {
             Some(line) => self.hub.mail.take_back(line, at),
             None => Default::default(),

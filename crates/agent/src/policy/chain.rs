@@ -1,4 +1,4 @@
-//! The filters in their order, and the lists that hold when nobody wrote any. Each filter can only take tools away.
+//! The filters in order, and the default lists. Each filter can only remove tools.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{
     names::{List, Names, Owner, Tool, canonical},
 };
 
-/// What nobody but the owner may use, whatever a config says: what changes the gateway, other devices and secrets.
+/// Owner-only tools, regardless of the config: those that change the gateway, other devices and secrets.
 const OWNER_ONLY: &[&str] = &[
     "group:automation",
     "group:nodes",
@@ -21,8 +21,8 @@ const OWNER_ONLY: &[&str] = &[
     "whatsapp_login",
 ];
 
-/// Tools of senders other than the owner. None of them opens a file of the workspace or the memory, because both are the
-/// owner's; none runs commands or drives the owner's browser; and none is of a plugin, which can do anything.
+/// Tools of non-owners. None of them opens files of the workspace or the memory, which are the owner's; none runs
+/// commands or controls the owner's browser; and none belongs to a plugin, which can do anything.
 const NON_OWNER: &[&str] = &[
     "group:web",
     "group:messaging",
@@ -64,7 +64,7 @@ const SANDBOX_ALLOW: &[&str] = &[
     "subagents",
 ];
 
-/// Besides tools, the names of channels: a plugin may offer a tool of that name.
+/// Besides tools, names of channels: a plugin may offer a tool with such a name.
 const SANDBOX_DENY: &[&str] = &[
     "browser",
     "canvas",
@@ -81,7 +81,7 @@ const SANDBOX_DENY: &[&str] = &[
     "imessage",
 ];
 
-/// What no sub-agent may use: it has one task, and whoever started it tells it what it must know.
+/// Tools that no sub-agent may use: it has one task, and its parent gives it the necessary information.
 const NO_SUBAGENT: &[&str] = &[
     "gateway",
     "cron",
@@ -96,11 +96,11 @@ const NO_SUBAGENT: &[&str] = &[
     "memory_get",
 ];
 
-/// What a sub-agent needs only to look after others.
+/// Tools that a sub-agent needs only to manage others.
 const NO_LEAF: &[&str] = &["sessions_list", "sessions_history", "sessions_search", "sessions_spawn", "subagents"];
 
 impl Profile {
-    /// What it has; `None` for everything.
+    /// Returns the tools of the profile; `None` for all.
     fn tools(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Minimal => Some(&["session_status"]),
@@ -114,13 +114,14 @@ impl Profile {
 }
 
 enum Filter {
-    /// Takes away what is on the list, for this reason.
+    /// Removes the tools on the list, for this reason.
     Without(Rule, List),
-    /// Takes away what is on the list of a scope, which is told with the entry.
+    /// Removes the tools on a scope's list; the matching entry is reported.
     Denied(Scope, List),
-    /// Takes away what is not on the list.
+    /// Removes the tools that are not on the list.
     Only(Rule, List),
-    /// Takes away what the spawner of a sub-agent does not have. No list: what `exec` lets pass there has passed.
+    /// Removes the tools that the parent of a sub-agent does not have. Not a list: what `exec` implies was resolved
+    /// there.
     Spawner(BTreeSet<String>),
 }
 
@@ -162,7 +163,7 @@ impl Chain {
         chain
     }
 
-    /// Why a tool may not be used; `None` if it may.
+    /// Returns why a tool may not be used; `None` if it may.
     pub(super) fn refuses(&self, tool: &str) -> Option<Rule> {
         let tool = Tool::new(tool);
         self.filters.iter().find_map(|filter| filter.refuses(&tool))
@@ -183,7 +184,7 @@ impl Chain {
         }
     }
 
-    /// The profile of the nearer scope, else that of the wider one, and so with what is allowed besides.
+    /// Applies the profile of the more specific scope, else of the more general one; `alsoAllow` in the same way.
     fn profile(&mut self, near: (Scope, &Policy), wide: (Scope, &Policy)) {
         let also = if near.1.also_allow.is_empty() { &wide.1.also_allow } else { &near.1.also_allow };
         let chosen = [near, wide].into_iter().find_map(|(scope, policy)| Some((scope, policy.profile?)));
@@ -194,7 +195,7 @@ impl Chain {
         }
     }
 
-    /// A scope whose profile is its own affair.
+    /// Applies a scope with a profile of its own.
     fn scope(&mut self, scope: Scope, policy: &Policy) {
         self.profile((scope, policy), (scope, policy));
         self.lists(scope, policy);
@@ -203,7 +204,7 @@ impl Chain {
     fn lists(&mut self, scope: Scope, policy: &Policy) {
         self.filters.push(Filter::Denied(scope, self.names.list(&policy.deny)));
         if policy.allow.is_empty() {
-            // Besides everything, there is nothing to add.
+            // Without `allow` everything is allowed, so there is nothing to add.
             return;
         }
         let List(allow) = self.names.list(policy.allow.iter().chain(&policy.also_allow));
@@ -223,8 +224,8 @@ impl Chain {
     }
 }
 
-/// Whether a list of this scope that names only tools of plugins was meant to add them: so OpenClaw reads it. Where
-/// strangers write or things are locked up, a list means what it says.
+/// True if a list of this scope that names only plugin tools is meant to add them, as in OpenClaw. In scopes for other
+/// senders or for isolation, a list is exhaustive.
 fn is_broad(scope: Scope) -> bool {
     match scope {
         Scope::Global | Scope::ByProvider | Scope::Agent | Scope::AgentByProvider => true,
@@ -232,7 +233,7 @@ fn is_broad(scope: Scope) -> bool {
     }
 }
 
-/// The lists of a sandbox; those that nobody wrote are ours.
+/// Returns the lists of a sandbox, with defaults for empty ones.
 fn sandbox(policy: &Policy) -> Policy {
     let or = |written: &Vec<String>, ours: &[&str]| match written.as_slice() {
         [] => ours.iter().copied().map(str::to_owned).collect(),

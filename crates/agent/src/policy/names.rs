@@ -1,12 +1,12 @@
-//! What tools are called: old and new names of one tool, groups, patterns, and lists of all that.
+//! Tool names: aliases, groups, patterns, and lists of them.
 
 use std::collections::BTreeMap;
 
-/// Names that mean another tool; the right one is what the lists here use.
+/// Aliases and their canonical names.
 const ALIASES: &[(&str, &str)] =
     &[("bash", "exec"), ("apply-patch", "apply_patch"), ("automations", "cron"), ("view_image", "image")];
 
-/// Every tool that a config may name without a plugin, by group. The last ones are in no group of their own.
+/// All tools that a config may name without a plugin, by group. The last ones have no group.
 const SECTIONS: &[(&str, &[&str])] = &[
     ("group:fs", &["read", "write", "edit", "apply_patch", "ls", "find", "grep"]),
     ("group:runtime", &["exec", "process", "terminal"]),
@@ -52,13 +52,13 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// All tools that are here without plugins, but for files and commands.
+/// Groups with all built-in tools except files and commands.
 const ALL: [&str; 2] = ["group:openclaw", "group:moltbot"];
 
-/// All tools of plugins.
+/// Group with all tools of plugins.
 const PLUGINS: &str = "group:plugins";
 
-/// A name as the lists here spell it.
+/// Returns the canonical name.
 pub(super) fn canonical(name: &str) -> String {
     let name = clean(name);
     match ALIASES.iter().find(|(alias, _)| *alias == name) {
@@ -71,10 +71,10 @@ fn clean(name: &str) -> String {
     name.trim().to_lowercase()
 }
 
-/// The tools of a group that is always there.
+/// Returns the tools of a built-in group.
 fn group(name: &str) -> Option<Vec<&'static str>> {
     match name {
-        // All but files and commands, which no group should open by the way.
+        // All except files and commands, which such a broad group should not allow implicitly.
         all if ALL.contains(&all) => {
             let others = SECTIONS.iter().filter(|(section, _)| !["group:fs", "group:runtime"].contains(section));
             Some(others.flat_map(|(_, tools)| *tools).copied().collect())
@@ -84,7 +84,7 @@ fn group(name: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// Every name that lists can mean without plugins and servers: tools, their other names, and groups.
+/// Iterates over all names that lists may contain without plugins and MCP servers: tools, aliases and groups.
 pub fn known() -> impl Iterator<Item = &'static str> {
     let sections = SECTIONS.iter().flat_map(|(section, tools)| std::iter::once(section).chain(*tools));
     let groups = ALL.iter().chain([&PLUGINS]);
@@ -92,7 +92,7 @@ pub fn known() -> impl Iterator<Item = &'static str> {
     sections.chain(groups).chain(others).copied().filter(|name| !name.is_empty())
 }
 
-/// Whether an entry of a list means one of those.
+/// True if an entry of a list is one of those.
 pub fn knows(entry: &str) -> bool {
     let name = clean(entry);
     known().any(|known| known == name)
@@ -102,7 +102,7 @@ fn is_native(name: &str) -> bool {
     SECTIONS.iter().any(|(_, tools)| tools.contains(&name))
 }
 
-/// Whether a pattern, in which `*` stands for anything, fits all of a name.
+/// True if a pattern with `*` matches the whole name.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
@@ -114,7 +114,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A tool, by the name that it has here and by the right one.
+/// A tool with its own and its canonical name.
 #[derive(Debug)]
 pub(super) struct Tool {
     own: String,
@@ -130,15 +130,15 @@ impl Tool {
 /// Whose tools an entry of a list names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Ours, or ours among others.
+    /// Built-in tools, possibly with others.
     Native,
-    /// Those of plugins only.
+    /// Only tools of plugins.
     Plugin,
-    /// Nobody's: there is no such tool.
+    /// No existing tool.
     Nobody,
 }
 
-/// One entry of a list: what is written there and what it means.
+/// An entry of a list and its meaning.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) written: String,
@@ -146,7 +146,7 @@ pub(super) struct Entry {
     meaning: Meaning,
 }
 
-/// The names of plugins' tools are theirs to choose: only what a config says is a pattern.
+/// The tools that an entry matches. Plugins choose their tool names freely, so only entries of a config are patterns.
 #[derive(Debug)]
 struct Meaning {
     tools: Vec<String>,
@@ -163,32 +163,32 @@ impl Meaning {
     }
 }
 
-/// A list of tools as a config writes it.
+/// A list of tools in a config.
 #[derive(Debug)]
 pub(super) struct List(pub(super) Vec<Entry>);
 
 impl List {
-    /// The first entry that names a tool.
+    /// Returns the first entry that matches a tool.
     pub(super) fn find(&self, tool: &Tool) -> Option<&Entry> {
         self.0.iter().find(|entry| entry.meaning.names(tool))
     }
 
-    /// Whether a list of what is allowed lets a tool pass: whoever may run commands may also apply patches.
+    /// True if an allowlist admits a tool: permission for `exec` includes `apply_patch`.
     pub(super) fn admits(&self, tool: &Tool) -> bool {
         self.find(tool).is_some() || tool.canonical == "apply_patch" && self.find(&Tool::new("exec")).is_some()
     }
 }
 
-/// The names that lists can mean.
+/// Names that lists may refer to.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// The tools at hand that are not a plugin's.
+    /// Available tools that do not belong to plugins.
     offered: Vec<Tool>,
     plugins: BTreeMap<String, Vec<String>>,
 }
 
 impl Names {
-    /// A plugin cannot take a name that is ours, neither for itself nor for a tool.
+    /// Builds the names. A plugin cannot use a built-in name, neither for itself nor for a tool.
     pub(super) fn new(tools: &[&str], plugins: &BTreeMap<String, Vec<String>>) -> Self {
         let mut foreign: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (id, tools) in plugins {
@@ -200,7 +200,7 @@ impl Names {
         Self { offered, plugins: foreign }
     }
 
-    /// Reads a list.
+    /// Parses a list.
     pub(super) fn list<S: AsRef<str>>(&self, written: impl IntoIterator<Item = S>) -> List {
         List(written.into_iter().map(|written| self.entry(written.as_ref())).collect())
     }

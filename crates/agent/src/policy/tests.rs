@@ -1,4 +1,4 @@
-//! Who may use what, and what is said of the rest.
+//! Tests of the tool policy and its reasons.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ const TOOLS: &[&str] = &[
     "memory_get",
 ];
 
-/// The tools that only OpenClaw 2026.9.6 has.
+/// Tools that only OpenClaw 2026.9.6 has.
 const NEWER: &str = "agents_wait ask_user automations computer conversations_list conversations_send conversations_turn \
     create_goal dashboard dir_fetch dir_list file_fetch file_write get_goal intent mobile_ui node_inference openclaw \
     pdf plugins portal progress_card secrets sessions sessions_search sessions_yield skill_workshop talk_voice terminal \
@@ -281,20 +281,20 @@ fn what_is_allowed_besides_is_added_to_the_profile_and_to_nothing_else() {
     let in_global = globally(minimal.clone());
     assert_eq!(allowed(&in_global), set("session_status web_search web_fetch"));
 
-    // The nearer list takes the place of the wider one.
+    // The more specific list replaces the general one.
     let near = Scopes { agent: also("read"), ..in_global.clone() };
     assert_eq!(allowed(&near), set("session_status read"));
 
     // Without a profile it adds to everything, which is everything.
     assert_eq!(allowed(&globally(also("read"))), all());
 
-    // It opens no other list, and nothing that is denied.
+    // It does not extend another list, nor anything that is denied.
     let closed = Scopes { global: allow("read"), agent: also("exec"), ..owner() };
     assert_eq!(allowed(&closed), set("read"));
     let denied = Scopes { agent: deny("web_fetch"), ..in_global };
     assert_eq!(allowed(&denied), set("session_status web_search"));
 
-    // That of a provider adds to the provider's profile only.
+    // That of a provider extends the provider's profile only.
     let provider = Scopes { global: profile(Profile::Minimal), by_provider: minimal, ..owner() };
     assert_eq!(allowed(&provider), set("session_status"));
 }
@@ -351,12 +351,12 @@ fn a_broad_list_of_plugins_only_is_ignored() {
     let resolved = resolve(&only_plugins(), &tools);
     assert_eq!(resolved, Resolved { allowed: set("read forecast"), ..Resolved::default() });
 
-    // A typo beside them may have been meant to be one of ours.
+    // A typo beside them may have been meant to be a built-in tool.
     let mixed = with_weather(globally(allow("forecast reed")));
     assert_eq!(resolve(&mixed, &tools).allowed, set("forecast"));
-    // Where there are no plugins, it is a name that nobody knows.
+    // Without plugins, it is an unknown name.
     assert_eq!(resolve(&globally(allow("group:plugins")), &tools).allowed, BTreeSet::new());
-    // In a group, in a sandbox and for sub-agents, a list means what it says.
+    // In a group, in a sandbox and for sub-agents, a list is exhaustive.
     let group = with_weather(Scopes { group: allow("forecast"), ..owner() });
     assert_eq!(resolve(&group, &tools).allowed, set("forecast"));
     let sandbox = with_weather(Scopes { sandbox: Some(allow("forecast")), ..owner() });
@@ -408,7 +408,7 @@ fn h2_others_than_the_owner_have_no_tools_for_files_memory_commands_and_the_gate
     ]);
     assert_eq!(resolved.because, because);
 
-    // What nobody here knows may do anything.
+    // An unknown tool may do anything.
     let foreign = resolve(&with_weather(Scopes::default()), &["forecast", "mystery"]);
     assert_eq!(foreign.because, BTreeMap::from([guest("forecast"), guest("mystery")]));
 }
@@ -422,7 +422,7 @@ fn a_group_lends_tools_to_others_but_not_those_of_the_owner_alone() {
     assert_eq!(in_group(allow("*")), BTreeSet::new());
     assert_eq!(in_group(Policy { deny: words("exec"), ..also("*") }), set("forecast"));
 
-    // Nobody else lends: a profile for all says nothing of who writes.
+    // Only groups grant tools: a profile for all says nothing about the sender.
     let wide = Policy { also_allow: words("*"), ..profile(Profile::Coding) };
     let scopes = Scopes { global: wide.clone(), agent: wide, ..Scopes::default() };
     assert_eq!(resolve(&scopes, &tools).allowed, BTreeSet::new());
@@ -500,7 +500,7 @@ fn two_lists_of_what_is_allowed_in_one_scope_are_a_problem() {
     assert_eq!(both.check("agents.list[1].tools"), Some(problem("agents.list[1].tools.alsoAllow", what)));
     assert_eq!(allow("read").check("tools"), None);
     assert_eq!(also("read").check("tools"), None);
-    // Whoever starts all the same gets both.
+    // If it is used regardless, both lists apply.
     assert_eq!(allowed(&globally(both)), set("read exec apply_patch"));
 }
 
@@ -550,7 +550,7 @@ impl Tool for Named {
     }
 }
 
-/// Case 107: the loop goes on after that answer as after that for any tool which is not there.
+/// Case 107: the loop continues after that result as after that for any missing tool.
 #[test]
 fn a_tool_that_was_taken_away_is_neither_told_nor_found() {
     let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(Named(name)) as Arc<dyn Tool>));

@@ -1,4 +1,4 @@
-//! Whether what a run said on its channel arrived, for those who ask.
+//! Delivery result of a run's channel messages, for callers that ask.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use tokio::time::timeout;
 use super::{Mail, letter::Letter, line::is_withdrawal};
 use crate::hub::Hub;
 
-/// Whether what a run said on its channel arrived.
+/// Delivery result of a run's channel messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrival {
-    /// It did, or there was nothing to say.
+    /// Everything was delivered, or there was nothing to deliver.
     Whole,
-    /// Some of it waits to be sent, or to be tried again; why it was not taken, if it was tried.
+    /// Some messages are queued or wait for a retry; with the last error, if any.
     Waiting(Option<String>),
-    /// Nobody knows of some of it.
+    /// It is unknown whether some were delivered.
     Unknown {
-        /// Who was to hear it.
+        /// Recipient.
         place: String,
     },
-    /// Some of it never gets there.
+    /// Some will never be delivered.
     Refused {
-        /// Who was to hear it.
+        /// Recipient.
         place: String,
-        /// Why it does not.
+        /// Reason.
         why: String,
-        /// Whether nobody minds.
+        /// True if the delivery was best effort.
         is_best_effort: bool,
     },
 }
 
 impl Arrival {
-    /// The worst of what is known of deliveries.
+    /// Returns the worst result of these deliveries.
     fn of(rows: &[DeliveryRow]) -> Self {
         let each = || rows.iter().map(Self::of_one);
         let refused = each().find(|arrival| matches!(arrival, Self::Refused { .. }));
@@ -59,7 +59,7 @@ impl Arrival {
 }
 
 impl Mail {
-    /// Whether something of a run was not tried yet.
+    /// True if a message of a run was not tried yet.
     fn is_untried(&self, run: &RunId) -> bool {
         let queues = self.lock();
         let mut items = queues.values().flatten();
@@ -68,7 +68,7 @@ impl Mail {
 }
 
 impl Hub {
-    /// Whether what a run said on its channel arrived. While it was not tried yet, that is waited for, for so long at most.
+    /// Returns the delivery result of a run. Waits up to `patience` for the first attempts.
     pub async fn arrival(&self, run: &RunId, patience: Duration) -> Result<Arrival, StoreError> {
         let tried = async {
             loop {
@@ -85,7 +85,7 @@ impl Hub {
                 }
             }
         };
-        // What is known by then is told.
+        // After the timeout, the current state is returned.
         timeout(patience, tried).await.ok();
         let mut rows = self.outbox().await?;
         rows.retain(|row| row.delivery.run.as_ref() == Some(run));

@@ -1,4 +1,4 @@
-//! Where hooks take part in what is said on channels.
+//! Hooks on channel messages.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use super::letter::Letter;
 use crate::hub::Shared;
 
-/// What hooks make of a message before it is sent; `None` if it is not to be sent. It is asked again with every try.
+/// Runs the hooks before a message is sent; `None` if it must not be sent. They run again with every attempt.
 pub(super) async fn before_send(hub: &Arc<Shared>, delivery: &Delivery) -> Option<Delivery> {
     let hooks = hub.setup.rules().hooks.clone();
     if !hooks.has(Point::MessageSending) {
@@ -36,7 +36,7 @@ pub(super) async fn before_send(hub: &Arc<Shared>, delivery: &Delivery) -> Optio
     Some(Delivery { payload, ..delivery.clone() })
 }
 
-/// Tells hooks what became of a message, once nothing more is done about it.
+/// Fires the hooks for the final state of a message.
 pub(super) async fn after_send(hub: &Arc<Shared>, delivery: &Delivery, state: &DeliveryState) {
     let hooks = &hub.setup.rules().hooks;
     if !hooks.has(Point::MessageSent) && !hooks.is_heard("message", "sent") {
@@ -58,7 +58,7 @@ pub(super) async fn after_send(hub: &Arc<Shared>, delivery: &Delivery, state: &D
     hub.tell_sent(sent, &place(hub, delivery).await);
 }
 
-/// Where a message is sent.
+/// Builds the hook context of a message.
 async fn place(hub: &Arc<Shared>, delivery: &Delivery) -> Context {
     let row = match &delivery.run {
         Some(run) => hub.store.run(run).await.ok().flatten(),

@@ -1,4 +1,4 @@
-//! One message as it lies in the outbox: what is said, on what it hangs, and how it came to be said.
+//! Payload of an outbox message: text, media, reply target and block position.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::courier::{Action, Media, Outgoing};
 
-/// What the outbox keeps of a message beside its target.
+/// Payload of an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Letter {
-    /// The words.
+    /// Text.
     pub(crate) text: String,
-    /// Addresses, and paths beneath `root`.
+    /// URLs, and paths below `root`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) media: Vec<String>,
-    /// The folder of media that have no address.
+    /// Directory of media that are not URLs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) root: Option<PathBuf>,
-    /// The message that it hangs on.
+    /// Message that it replies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<String>,
-    /// The thread.
+    /// Thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) thread: Option<String>,
-    /// Whether its sound is sent as a voice message.
+    /// True to send audio as a voice message.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_voice: bool,
-    /// Whether addresses in the text are shown without a preview.
+    /// True to suppress link previews.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) hides_previews: bool,
-    /// Whether nobody minds if it does not arrive.
+    /// True if a failed delivery does not matter.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_best_effort: bool,
-    /// Which block of its run it is, from 0; `None` for what is said when the run has ended.
+    /// Index of the block in its run, from 0; `None` for a final reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) block: Option<u32>,
-    /// What the block says before a prefix is put on it and before it is cut; only the first part of a block has it.
+    /// Text of the block before prefix and splitting; only the first part of a block has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) said: Option<String>,
-    /// Whether the block tells what a tool does.
+    /// True if the block announces a tool call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_of_tool: bool,
-    /// How long it waits after what was said before it, in milliseconds.
+    /// Delay after the previous message, in milliseconds.
     #[serde(skip_serializing_if = "is_nothing")]
     pub(crate) delay_ms: u64,
 }
@@ -55,12 +55,12 @@ fn is_nothing(ms: &u64) -> bool {
 }
 
 impl Letter {
-    /// What a delivery says. One that somebody else queued is told as far as it is understood.
+    /// Reads the payload of a delivery. Unknown fields of other writers are ignored.
     pub(crate) fn of(delivery: &Delivery) -> Self {
         serde_json::from_value(delivery.payload.clone()).unwrap_or_default()
     }
 
-    /// What whoever carries it is handed.
+    /// Builds the action for the channel sender.
     pub(crate) fn outgoing(self, delivery: &Delivery) -> Outgoing {
         let root = self.root.unwrap_or_default();
         let media = self.media.into_iter().map(|media| match is_address(&media) {
@@ -85,12 +85,12 @@ impl Letter {
     }
 }
 
-/// Whether a medium is somewhere on the net.
+/// True if a medium is a URL.
 pub(crate) fn is_address(media: &str) -> bool {
     media.starts_with("https://") || media.starts_with("http://")
 }
 
-/// A text in as few parts as the channel wants, cut at good places.
+/// Splits a text at good places into as few parts as the channel's limit allows.
 pub(crate) fn parts(text: String, limit: Option<usize>) -> Vec<String> {
     let Some(max) = limit.filter(|limit| text.chars().count() > *limit) else { return vec![text] };
     let mut chunker = Chunker::new(Bounds { min: max / 3 * 2, max, prefer: Prefer::Paragraph });

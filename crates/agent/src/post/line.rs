@@ -1,8 +1,8 @@
-//! What one run says on a channel, on its way into the outbox.
+//! Channel output of one run, on its way into the outbox.
 //!
-//! Blocks go in while the run is at work, the rest with its end. The line knows how far the blocks can be relied on:
-//! when one cannot be sent, those behind it are taken back, and what they say comes with the rest of the answer. Who
-//! ends the run closes the line first, so that this is decided before it is known what the rest is.
+//! Blocks are queued while the run is active, the rest with its end. The output tracks how far the blocks are reliable:
+//! if one cannot be sent, those after it are withdrawn, and their text is sent with the rest of the answer. The
+//! epilogue closes the output first, so that this is decided before the rest is computed.
 
 use std::{
     path::PathBuf,
@@ -24,22 +24,22 @@ use super::{
 };
 use crate::{courier::Manner, profile::Profile, tool::Origin};
 
-/// Why a message does not go that somebody stopped.
+/// Reason for dropping a message of an aborted run.
 pub(crate) const ABORTED: &str = "aborted";
-/// Why a block does not go that could not be relied on.
+/// Reason for dropping a withdrawn block.
 const TAKEN_BACK: &str = "taken back: it comes with the rest of the answer";
 
-/// Why a medium with an address does not go with a reply.
+/// Why a medium with a URL is not sent with a reply.
 const NO_WEB: &str = "web_fetch is not allowed here, so addresses are not loaded";
 /// The same for a file of the workspace.
 const NO_FILES: &str = "files of the workspace are sent to the owner only";
 
-/// Whether a message does not go because its run does not want it to.
+/// True if a message was withdrawn by its run.
 pub(super) fn is_withdrawal(reason: &str) -> bool {
     reason == ABORTED || reason == TAKEN_BACK
 }
 
-/// What one run says on a channel.
+/// Channel output of one run.
 #[derive(Debug)]
 pub(crate) struct Line {
     run: RunId,
@@ -51,23 +51,23 @@ pub(crate) struct Line {
     inner: Mutex<Inner>,
 }
 
-/// How an agent's messages look, and where its files are.
+/// Formatting and media permissions of a run's messages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Style {
-    /// What stands before every block.
+    /// Prefix of every block.
     pub(crate) prefix: Option<Prefix>,
-    /// How long to wait between two blocks.
+    /// Delay between two blocks.
     pub(crate) delay: Delay,
-    /// The folder of files that may go with a message; `None` if none may.
+    /// Directory of files that may be attached; `None` if none may.
     pub(crate) root: Option<PathBuf>,
-    /// Whether no address may be loaded for it: neither media nor previews.
+    /// True if no URL may be loaded: neither media nor previews.
     pub(crate) is_offline: bool,
-    /// Whether the session says what it does beside answering.
+    /// True if the session is verbose.
     pub(crate) is_talkative: bool,
 }
 
 impl Style {
-    /// How an agent's messages look in the replies to somebody.
+    /// Returns the style of replies to a sender.
     pub(crate) fn of(profile: &Profile, asked: (&Origin, &SessionKey)) -> Self {
         let root = profile.opens_workspace(asked).then(|| profile.workdir.clone());
         let is_offline = !profile.loads_addresses(asked);
@@ -78,22 +78,22 @@ impl Style {
 #[derive(Debug)]
 struct Inner {
     threading: Threading,
-    /// How many deliveries there were.
+    /// Number of deliveries.
     parts: u32,
-    /// How many blocks there were, over all lives of the run.
+    /// Number of blocks, including those before a restart.
     blocks: u32,
-    /// How many of them are not on the run's tape, because they were taken back before a restart.
+    /// Number of blocks that are not on the run's tape, because they were withdrawn before a restart.
     missing: u32,
-    /// How many of them are words of the answer.
+    /// Number of blocks with text of the answer.
     words: usize,
-    /// From which block on they cannot be relied on.
+    /// First block that is not reliable.
     broken: Option<u32>,
     is_aborted: bool,
     is_closed: bool,
 }
 
 impl Line {
-    /// The line of a run whose route leads to somebody; `None` for any other.
+    /// Opens the output of a run whose route has a recipient; `None` for any other.
     pub(crate) fn open((run, route): (&RunId, &Route), post: Post, manner: Manner, style: Style) -> Option<Arc<Self>> {
         let (channel, to) = (route.channel.clone()?, route.to.clone()?);
         let target = Target { channel, account: route.account.clone().unwrap_or_default(), to };
@@ -113,27 +113,27 @@ impl Line {
         Some(Arc::new(Self { run, target, thread, post, manner, style, inner }))
     }
 
-    /// Who hears it.
+    /// Returns the recipient.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// What the channel is like.
+    /// Returns the properties of the channel.
     pub(crate) fn manner(&self) -> &Manner {
         &self.manner
     }
 
-    /// Whether the session says what it does beside answering.
+    /// True if the session is verbose.
     pub(crate) fn is_talkative(&self) -> bool {
         self.style.is_talkative
     }
 
-    /// Whether it is told what tools do.
+    /// True if tool calls are announced.
     pub(crate) fn tells_tools(&self) -> bool {
         self.style.is_talkative && self.post.tells_tools
     }
 
-    /// Takes up what the run said before a restart. Returns the blocks that can be relied on.
+    /// Restores the run's deliveries from before a restart. Returns the reliable blocks.
     pub(crate) fn resume(&self, posted: &[DeliveryRow]) -> Vec<Payload> {
         let mut inner = self.lock();
         let mut said = Vec::new();
@@ -153,7 +153,7 @@ impl Line {
         said
     }
 
-    /// A block for the outbox; nothing when blocks do not get through any more. `random` is any number.
+    /// Builds the deliveries of a block; empty once blocks have failed. `random` is a random number.
     pub(crate) fn block(&self, said: &Payload, (at, random): (u64, u64)) -> Vec<Delivery> {
         let mut inner = self.lock();
         if inner.broken.is_some() || inner.is_aborted || inner.is_closed {
@@ -179,7 +179,7 @@ impl Line {
         self.deliveries(&mut inner, &format!("b{block}"), letters, at)
     }
 
-    /// What is said when the run has ended, for the outbox. Empty messages and messages of tools are not.
+    /// Builds the deliveries of the final replies. Empty messages are left out.
     pub(crate) fn finals(&self, said: impl IntoIterator<Item = Payload>, at: u64) -> Vec<Delivery> {
         let mut inner = self.lock();
         let mut queued = Vec::new();
@@ -190,14 +190,14 @@ impl Line {
         queued
     }
 
-    /// A message about the run itself, which is no part of its answer. A run sends one notice of each name.
+    /// Builds a message about the run itself, which is not part of its answer. A run sends each notice name once.
     pub(crate) fn notice(&self, name: &str, text: &str, at: u64) -> Vec<Delivery> {
         let mut inner = self.lock();
         let letters = self.letters(&mut inner, Payload { text: text.to_owned(), ..Payload::default() });
         self.deliveries(&mut inner, name, letters, at)
     }
 
-    /// A payload as messages that the channel takes.
+    /// Converts a payload into messages that the channel accepts.
     fn letters(&self, inner: &mut Inner, payload: Payload) -> Vec<Letter> {
         let payload = self.sendable(inner.threading.apply(payload));
         let named = match payload.reply_to {
@@ -207,7 +207,7 @@ impl Line {
         let has_files = payload.media.iter().any(|media| !is_address(media));
         let mut media = Some((payload.media, self.style.root.clone().filter(|_| has_files)));
         let letter = |(place, text)| {
-            // A long reply hangs on its message once, unless all do.
+            // A long reply is attached to its message once, unless all are.
             let named = named.clone().filter(|_| place == 0 || self.manner.replies == Mode::All);
             let (reply_to, thread) = hung(&self.manner, self.thread.clone(), named);
             let (media, root) = media.take().unwrap_or_default();
@@ -228,7 +228,7 @@ impl Line {
         parts(payload.text, self.manner.text_limit).into_iter().enumerate().map(letter).collect()
     }
 
-    /// A payload without the media that may not go with it; its text says which these are.
+    /// Removes media that may not be sent; the text names them.
     fn sendable(&self, mut payload: Payload) -> Payload {
         let refusal = |media: &str| match is_address(media) {
             true => self.style.is_offline.then_some(NO_WEB),
@@ -264,7 +264,7 @@ impl Line {
         letters.into_iter().enumerate().map(delivery).collect()
     }
 
-    /// From this block on nothing gets through: it comes with the rest of the answer. Too late when that is known.
+    /// Marks blocks from this one on as failed: they are sent with the rest of the answer. No effect once closed.
     pub(crate) fn break_at(&self, block: u32) {
         let mut inner = self.lock();
         if !inner.is_closed {
@@ -272,19 +272,19 @@ impl Line {
         }
     }
 
-    /// Somebody stopped the run: what is not on its way does not go.
+    /// Aborts the output: messages that are not being sent yet are dropped.
     pub(crate) fn abort(&self) {
         self.lock().is_aborted = true;
     }
 
-    /// The run says no more in blocks. Returns how many blocks on its tape can be relied on, if not all.
+    /// Closes the output for blocks. Returns the number of reliable blocks on the tape, if not all.
     pub(crate) fn close(&self) -> Option<usize> {
         let mut inner = self.lock();
         inner.is_closed = true;
         inner.broken.map(|broken| broken.saturating_sub(inner.missing) as usize)
     }
 
-    /// Why a block does not go any more, if it does not.
+    /// Returns why a block is no longer sent, if so.
     pub(crate) fn taken_back(&self, block: u32) -> Option<&'static str> {
         let inner = self.lock();
         if inner.is_aborted {

@@ -1,10 +1,10 @@
-//! What runs say on channels: where it goes (`plan`), how it becomes messages (`line`), and who sends them
+//! Outgoing channel messages: their destination (`plan`), their conversion into messages (`line`), and their delivery
 //! (`sender`).
 //!
-//! A run puts what it says into the outbox of the store, its last words in the same commit as its end. From there on it
-//! is never lost: a task per target takes it out in order. That a message is being sent is on disk before the channel is
-//! called, so after a crash it is known which ones may have arrived. Those are reported and not sent again, unless the
-//! channel drops what it has heard before.
+//! A run puts its messages into the store's outbox, the final replies in the commit of its end. From then on they are
+//! never lost: one task per target delivers them in order. The state `sending` is on disk before the channel is called,
+//! so after a crash it is known which messages may have arrived. Those are reported and not sent again, unless the
+//! channel deduplicates.
 
 mod arrival;
 mod hooks;
@@ -36,16 +36,16 @@ use line::Line;
 pub use plan::USUAL_CHANNEL;
 use plan::{Plan, Wish};
 
-/// Why nobody knows whether a message arrived that was being sent when the process ended.
+/// Reason for the unknown state of a message that was being sent when the process ended.
 const LOST_TRACK: &str = "the process ended while it was being sent, and the channel cannot tell; look there before you \
                           send it again";
 
-/// The rules of the house about what goes out.
+/// Rules for outgoing messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostRules {
-    /// The channel of sessions that were only spoken to inside.
+    /// Default channel of sessions without a last channel.
     pub usual_channel: String,
-    /// How long a block may take to be sent, before the rest of the answer comes whole.
+    /// Time limit for sending a block, before the rest of the answer is sent at once.
     pub block_limit: Duration,
 }
 
@@ -55,20 +55,20 @@ impl Default for PostRules {
     }
 }
 
-/// What became of something that was to be said on a channel: told once, when nothing more is done about it.
+/// Final state of a delivery, published once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
-    /// The run that said it.
+    /// Run that sent it.
     pub run: Option<RunId>,
-    /// Its name.
+    /// Id of the delivery.
     pub id: String,
-    /// Who was to hear it.
+    /// Recipient.
     pub target: Target,
     /// Sent, dead, or unknown.
     pub state: DeliveryState,
-    /// Why it did not arrive or is not known to have.
+    /// Why it was not delivered, or is not known to be.
     pub why: Option<String>,
-    /// Whether nobody minds.
+    /// True if the delivery was best effort.
     pub is_best_effort: bool,
 }
 
@@ -86,13 +86,13 @@ impl Delivered {
 
 type Queues = HashMap<Target, VecDeque<Item>>;
 
-/// What waits to be sent, and who sends it.
+/// Queued deliveries and their channel sender.
 #[derive(Default)]
 pub(crate) struct Mail {
     courier: OnceLock<Arc<dyn Courier>>,
-    /// A target is here while a task serves it.
+    /// A target is in the map while a task serves it.
     queues: Mutex<Queues>,
-    /// Rung when something was taken back or tried, and when a target has nothing more to hear.
+    /// Notified when a delivery was withdrawn or tried, and when a target's queue is empty.
     changed: Notify,
 }
 
@@ -102,17 +102,17 @@ impl fmt::Debug for Mail {
     }
 }
 
-/// Something that waits to be sent.
+/// A queued delivery.
 #[derive(Debug)]
 struct Item {
     row: DeliveryRow,
     letter: Letter,
-    /// The run that says it, if it is of this process.
+    /// Channel output of its run, if the run is of this process.
     line: Option<Arc<Line>>,
-    /// Not before then; milliseconds since the epoch. `None` until those before it are gone.
+    /// Earliest time to send it, in milliseconds since the epoch. `None` until it is at the head of the queue.
     due: Option<u64>,
     is_sending: bool,
-    /// Whether the store knows that it is not to be sent.
+    /// True if its withdrawal is stored.
     is_withdrawn: bool,
 }
 
@@ -130,14 +130,14 @@ impl Item {
         Self { row, letter, line, due, is_sending: false, is_withdrawn: false }
     }
 
-    /// Why it does not go any more, if its run took it back.
+    /// Returns why it is no longer sent, if its run withdrew it.
     fn taken_back(&self) -> Option<&'static str> {
         self.line.as_ref()?.taken_back(self.letter.block?)
     }
 }
 
 impl Mail {
-    /// What a channel is like; `None` for one that is not set up.
+    /// Returns the properties of a channel; `None` if it is not configured.
     pub(crate) fn manner(&self, channel: &str) -> Option<Manner> {
         self.courier.get()?.manner(channel)
     }
@@ -146,8 +146,8 @@ impl Mail {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes back what a run's line does not stand by any more and what is not on its way. The records are to be stored
-    /// before the run's end; then it is told.
+    /// Withdraws queued blocks that a run's output no longer relies on. The records must be stored before the run's
+    /// end; the results are published afterwards.
     pub(crate) fn take_back(&self, line: &Arc<Line>, at: u64) -> (Vec<Rec>, Vec<Delivered>) {
         let (mut records, mut told) = (Vec::new(), Vec::new());
         for item in self.lock().get_mut(line.target()).into_iter().flatten() {
@@ -168,15 +168,15 @@ impl Mail {
     }
 }
 
-/// The records that queue deliveries.
+/// Builds the records that queue deliveries.
 pub(crate) fn queueing(deliveries: &[Delivery]) -> impl Iterator<Item = Rec> {
     deliveries.iter().cloned().map(|delivery| Rec::Queue(Box::new(delivery)))
 }
 
 impl Shared {
-    /// Stores records, and has the deliveries sent that they queue. Both at once: the store lets nothing go before what was
-    /// queued earlier for the same target, so two runs that speak to it must be in the same order in line and on disk.
-    /// What is not stored is not sent, because its sending is stored behind it.
+    /// Stores records and queues their deliveries under one lock: the store requires that deliveries to a target are
+    /// sent in the order in which they were stored, so concurrent runs must have the same order in memory and on disk.
+    /// A delivery that is not stored is not sent, because the record of its sending follows it.
     pub(crate) fn mail_out(
         self: &Arc<Self>,
         (records, then): (Vec<Rec>, Then),
@@ -196,13 +196,13 @@ impl Shared {
             Entry::Occupied(mut queue) => queue.get_mut().push_back(item),
             Entry::Vacant(queue) => {
                 queue.insert(VecDeque::from([item]));
-                // It ends when its target has nothing more to hear, or the process goes down.
+                // The task ends when its target's queue is empty, or at shutdown.
                 drop(self.spawn("post", sender::serve(self.clone(), target)));
             }
         }
     }
 
-    /// Tells what became of deliveries.
+    /// Logs and publishes final states of deliveries.
     pub(crate) fn report(&self, delivered: impl IntoIterator<Item = Delivered>) {
         for told in delivered {
             let (channel, why) = (&told.target.channel, told.why.as_deref().unwrap_or_default());
@@ -220,13 +220,13 @@ impl Shared {
         }
     }
 
-    /// Tells that a run's answer goes nowhere, if that was known before the run began.
+    /// Publishes that a run's answer has no destination, if that was known before the run started.
     pub(crate) fn report_trouble(&self, run: &RunId, post: &Post) {
         let Some(why) = &post.trouble else { return };
         self.report([Delivered {
             run: Some(run.clone()),
             id: format!("{run}/0.0"),
-            // There is none; the text names who was asked for.
+            // There is no target; the text names the requested one.
             target: Target { channel: String::new(), account: String::new(), to: String::new() },
             state: DeliveryState::Dead { reason: why.clone() },
             why: Some(why.clone()),
@@ -234,7 +234,7 @@ impl Shared {
         }]);
     }
 
-    /// Takes up what the last process left in the outbox.
+    /// Recovers the outbox of the previous process.
     pub(crate) async fn take_up_mail(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.ambient.now_ms();
         let mut records = Vec::new();
@@ -259,13 +259,13 @@ impl Shared {
 }
 
 impl Hub {
-    /// Says who carries messages to chat platforms. A house has one courier: the first counts. To be said before
-    /// [`recover`](Self::recover), which takes up what was not sent.
+    /// Sets the channel sender. Can be set once; later calls are ignored. Call it before [`recover`](Self::recover),
+    /// which resumes undelivered messages.
     pub fn open_post(&self, courier: Arc<dyn Courier>) {
         self.0.mail.courier.get_or_init(|| courier);
     }
 
-    /// Waits until nothing waits to be sent any more, or the process goes down.
+    /// Waits until the queues are empty or the process shuts down.
     pub async fn posted(&self) {
         loop {
             let changed = self.0.mail.changed.notified();
@@ -282,25 +282,25 @@ impl Hub {
         }
     }
 
-    /// What has not arrived anywhere, as far as is known, in the order in which it was queued: what waits, what nobody knows
-    /// anything of, and what was given up within the last day.
+    /// Returns undelivered messages in the order in which they were queued: queued ones, those with unknown state, and
+    /// those given up within the last day.
     pub async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
         self.0.store.outbox().await
     }
 
-    /// What a channel is like; `None` for one that is not set up.
+    /// Returns the properties of a channel; `None` if it is not configured.
     pub fn manner(&self, channel: &str) -> Option<Manner> {
         self.0.mail.manner(channel)
     }
 
-    /// That the answer to a message from this place goes back there, if it came from outside and can be written to.
+    /// Plans the delivery of a reply to the origin of a message, if that is an external channel that can be written to.
     pub fn post_back(&self, key: &SessionKey, from: &Route) -> Option<Post> {
         plan::origin(from, plan::INTERNAL, |channel| self.manner(channel))?;
         Some(Post { is_origin: true, tells_tools: plan::tells_tools(key.kind()), ..Post::default() })
     }
 
-    /// Where the findings of a heartbeat go; an error says in a word or a sentence why they go to no chat. Unlike an
-    /// answer that was asked for, a finding does not go to a channel on which the owner has never written.
+    /// Plans the delivery of a heartbeat's findings; an error says why there is no chat. Unlike a requested answer, a
+    /// finding is not sent to a channel on which the owner has never written.
     pub(crate) async fn plan_heartbeat(&self, key: &SessionKey, pulse: &Pulse) -> Result<(Route, Post), String> {
         let to = (pulse.to.as_deref(), pulse.account.as_deref());
         let channel = match &pulse.target {
@@ -317,7 +317,7 @@ impl Hub {
         Ok((route, Post { tells_tools: false, ..post }))
     }
 
-    /// Where the answer of a request goes that says where it wants it; an error says why it cannot get there.
+    /// Plans the delivery of a request's answer; an error says why it cannot be delivered.
     pub(crate) async fn plan_post(
         &self,
         key: &SessionKey,

@@ -1,47 +1,47 @@
-//! Where an answer goes: who is written to, on which channel, and on what the message hangs there. Pure.
+//! Destination of an answer: recipient, channel and thread. Pure.
 //!
 //! | channel | goes to |
 //! |---|---|
-//! | not wanted, or `webchat` | nobody but those who follow the run |
-//! | named | that one |
-//! | `last`, or none | where the session was spoken to last; if that was inside, the house's usual channel |
+//! | not wanted, or `webchat` | subscribers of the run only |
+//! | named | that channel |
+//! | `last`, or none | the session's last channel; if that was internal, the default channel |
 //!
-//! Whoever is named is written to with the account of the request. Otherwise it is the session's last partner on that
-//! channel, through the same account and in the same thread, and failing that whom the channel itself calls usual.
+//! A named recipient is written to with the account of the request. Otherwise the recipient is the session's last one
+//! on that channel, with the same account and thread, or else the channel's default recipient.
 
 use homard_proto::{Route, session::Record};
 use serde_json::{Value, json};
 
 use crate::courier::Manner;
 
-/// The name of a channel that leads nowhere outside.
+/// Name of the internal channel.
 pub(crate) const INTERNAL: &str = "webchat";
-/// The word for the channel on which a session was spoken to last.
+/// Name for the session's last channel.
 pub(crate) const LAST: &str = "last";
-/// The channel of a session that was only spoken to inside, where the house names none.
+/// Default channel of a session without an external one, if none is configured.
 pub const USUAL_CHANNEL: &str = "whatsapp";
 
-/// What a request says about where its answer goes. Channels are in lower case.
+/// Destination in a request. Channels are in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Wish {
-    /// Whether it goes anywhere.
+    /// True if the answer is to be delivered.
     pub(crate) is_wanted: bool,
-    /// Where, as far as the request says.
+    /// The given parts of the destination.
     pub(crate) route: Route,
 }
 
 /// Where an answer goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// To nobody but those who follow the run.
+    /// To subscribers of the run only.
     Inside,
-    /// There.
+    /// To this route.
     To(Route),
-    /// Somewhere, but it cannot get there. The text names the place and the way out.
+    /// To a destination that is not available. The text names it and the remedy.
     Nowhere(String),
 }
 
-/// Where the answer of a request goes, when its session was spoken to at `last`.
+/// Plans the destination of a request's answer; `last` is the session's last route.
 pub(crate) fn plan(wish: &Wish, last: &Route, usual: &str, manner: impl Fn(&str) -> Option<Manner>) -> Plan {
     let asked = &wish.route;
     if !wish.is_wanted {
@@ -81,15 +81,15 @@ pub(crate) fn plan(wish: &Wish, last: &Route, usual: &str, manner: impl Fn(&str)
     })
 }
 
-/// Where the answer to a message goes that came through `surface` and says where it is from: back there, if that is
-/// another place and can be written to. `None` if whoever sent it through the surface gets it there.
+/// Returns the route for the answer to a message that came through `surface` with an origin: back there, if it is
+/// another channel that can be written to. `None` if the sender gets the answer through the surface.
 pub(crate) fn origin(from: &Route, surface: &str, manner: impl Fn(&str) -> Option<Manner>) -> Option<Route> {
     let channel = from.channel.as_deref()?;
     let is_elsewhere = channel != surface && channel != INTERNAL && from.is_whole();
     (is_elsewhere && manner(channel).is_some()).then(|| from.clone())
 }
 
-/// On which message and in which thread something hangs that answers `reply_to` in `thread`.
+/// Returns the message and the thread to attach a reply to.
 pub(crate) fn hung(
     manner: &Manner,
     thread: Option<String>,
@@ -98,12 +98,12 @@ pub(crate) fn hung(
     if manner.threads_by_reply { (reply_to.or(thread), None) } else { (reply_to, thread) }
 }
 
-/// Whether a talkative session of this kind tells on channels what its tools do: not to a whole group.
+/// True if a verbose session of this kind announces tool calls on channels: not in groups.
 pub(crate) fn tells_tools(kind: &str) -> bool {
     kind != "group"
 }
 
-/// Where a session was spoken to last.
+/// Returns the last route of a session.
 pub(crate) fn last_route(record: &Record) -> Route {
     let word = |name: &str| match record.extra.get(name)? {
         Value::String(text) => Some(text.clone()),
@@ -116,7 +116,7 @@ pub(crate) fn last_route(record: &Record) -> Route {
     Route::new(channel.as_deref(), to.as_deref(), account.as_deref(), thread.as_deref())
 }
 
-/// Notes where a session was spoken to, as OpenClaw's records have it.
+/// Sets the last route of a session, in the fields of OpenClaw's records.
 pub(crate) fn note_route(record: &mut Record, route: &Route) {
     let Route { channel, to, account, thread } = route;
     let members = [("lastChannel", channel), ("lastTo", to), ("lastAccountId", account), ("lastThreadId", thread)];
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Telegram and Slack are set up; Telegram knows its owner.
+    /// Telegram and Slack are configured; Telegram has a default recipient.
     fn manner(channel: &str) -> Option<Manner> {
         match channel {
             "telegram" => Some(Manner { usual_to: Some("owner".to_owned()), ..Manner::default() }),

@@ -1,4 +1,4 @@
-//! The task that sends what one target is to hear, one message after the other.
+//! The task that delivers the messages of one target in order.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -15,40 +15,40 @@ use crate::{
     hub::Shared,
 };
 
-/// How long a message may take to be sent. Whoever carries it has shorter limits of its own.
+/// Time limit for one attempt. Channel senders have shorter limits of their own.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long a message that is on its way may take when the process goes down.
+/// Time for a message in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long to wait for a disk that does not take what is to be known before a message is sent, or after.
+/// Retry delay if a state cannot be stored before or after sending.
 const DISK: Duration = Duration::from_secs(1);
-/// How long to wait before a message is tried again, by how often it was tried. The last holds for all later ones.
+/// Retry delays by number of attempts. The last one applies to all further attempts.
 const BACKOFF_MS: [u64; 5] = [1_000, 5_000, 25_000, 120_000, 600_000];
 
-/// What is to be done for a target.
+/// Next step for a target.
 #[derive(Debug)]
 enum Next {
-    /// Nothing any more.
+    /// Nothing left.
     Nothing,
-    /// Something, but not before then; milliseconds since the epoch.
+    /// Wait until this time, in milliseconds since the epoch.
     Later(u64),
-    /// This is not to be sent, and the store is to know it.
+    /// Drop this message and store the reason.
     Drop(Box<Delivery>, String),
-    /// This is to be sent.
+    /// Send this message.
     Send(Box<DeliveryRow>, Letter, Option<Arc<Line>>),
 }
 
-/// What the store says to a step of a delivery.
+/// Result of storing a state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marked {
     Stored,
-    /// It cannot go that way: its queueing was not stored, or somebody else decided about it.
+    /// Rejected: the delivery is not stored, or its state was changed otherwise.
     Refused,
-    /// The disk does not take it.
+    /// The disk failed.
     Failed,
 }
 
 impl Mail {
-    /// What is to be done for a target. When there is nothing, the target is forgotten.
+    /// Returns the next step for a target. If there is none, the target is removed.
     fn next(&self, target: &Target, now: u64) -> Next {
         let mut queues = self.lock();
         loop {
@@ -76,7 +76,7 @@ impl Mail {
         }
     }
 
-    /// Notes what came of the message that was being sent: it is tried again then, or gone.
+    /// Updates the message that was being sent: it is retried at `again_at`, or removed.
     fn settle(&self, target: &Target, state: DeliveryState, again_at: Option<u64>) {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(target) else { return };
@@ -90,7 +90,7 @@ impl Mail {
         self.changed.notify_waiters();
     }
 
-    /// The message could not even be tried.
+    /// Delays a message that could not be tried.
     fn put_off(&self, target: &Target, until: u64) {
         if let Some(item) = self.lock().get_mut(target).and_then(|queue| queue.front_mut()) {
             (item.due, item.is_sending) = (Some(until), false);
@@ -98,7 +98,8 @@ impl Mail {
     }
 }
 
-/// Sends what a target is to hear, until there is nothing more or the process goes down. What waits then stays queued.
+/// Delivers the messages of a target until its queue is empty or the process shuts down. Remaining ones stay queued on
+/// disk.
 pub(super) async fn serve(hub: Arc<Shared>, target: Target) {
     loop {
         if hub.stopping.is_cancelled() {
@@ -112,7 +113,7 @@ pub(super) async fn serve(hub: Arc<Shared>, target: Target) {
             Next::Nothing => return,
             Next::Later(at) => tokio::select! {
                 biased;
-                // Nobody waits for it: the next start takes it up.
+                // Shutdown does not wait for it: the next start resumes it.
                 () = hub.draining.cancelled() => return,
                 () = changed => {}
                 () = sleep(Duration::from_millis(at.saturating_sub(now))) => {}
@@ -133,7 +134,7 @@ pub(super) async fn serve(hub: Arc<Shared>, target: Target) {
     }
 }
 
-/// Sends one message; says whether the process goes on.
+/// Sends one message. Returns false at shutdown.
 async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: Letter, line: Option<Arc<Line>>) -> bool {
     let target = row.delivery.target.clone();
     let Some(delivery) = before_send(hub, &row.delivery).await else {
@@ -157,7 +158,7 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: Letter, line: Option<
     let (state, why, again_at) = judge(hub, &row, carried);
     if let (Some(line), Some(block)) = (&line, letter.block) {
         match &state {
-            // Nobody knows whether this one arrived; what is behind it has not.
+            // This block may have arrived; those after it have not.
             _ if is_hung => line.break_at(block + 1),
             DeliveryState::Dead { .. } => line.break_at(block),
             DeliveryState::Sent { .. }
@@ -170,7 +171,7 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: Letter, line: Option<
     conclude(hub, &row, (state, why), again_at).await
 }
 
-/// Stores what came of a message and tells it, if nothing more is done about it; says whether the process goes on.
+/// Stores the result of a message, and publishes it if it is final. Returns false at shutdown.
 async fn conclude(
     hub: &Arc<Shared>,
     row: &DeliveryRow,
@@ -188,15 +189,15 @@ async fn conclude(
     true
 }
 
-/// What whoever carried a message said.
+/// Result of an attempt.
 enum Carried {
     Done(Receipt),
     Failed(CourierError),
-    /// Nothing, for too long.
+    /// No response within the time limit.
     Hung,
 }
 
-/// Has a message carried; `None` when the process went down meanwhile.
+/// Passes a message to the channel sender; `None` at shutdown.
 async fn carry(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> Option<Carried> {
     let Some(courier) = hub.mail.courier.get() else {
         return Some(Carried::Failed(CourierError::NoChannel(delivery.target.channel.clone())));
@@ -218,11 +219,11 @@ async fn carry(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> Optio
     }
 }
 
-/// What becomes of a message, why, and when it is tried again.
+/// Returns the new state of a message, the reason, and the time of the next attempt.
 fn judge(hub: &Shared, row: &DeliveryRow, carried: Carried) -> (DeliveryState, Option<String>, Option<u64>) {
     let backoff = BACKOFF_MS[(row.attempts as usize).min(BACKOFF_MS.len() - 1)];
     let later = |wait: u64| hub.ambient.now_ms().saturating_add(wait);
-    // A channel that drops what it has heard is told again.
+    // A channel that deduplicates gets it again.
     let unknown = |why| (DeliveryState::Unknown, Some(why), row.delivery.is_idempotent.then(|| later(backoff)));
     match carried {
         Carried::Done(receipt) => (DeliveryState::Sent { provider_id: receipt.message }, None, None),
@@ -243,7 +244,7 @@ fn judge(hub: &Shared, row: &DeliveryRow, carried: Carried) -> (DeliveryState, O
 }
 
 impl Shared {
-    /// Stores that a delivery goes a step further.
+    /// Stores a new state of a delivery.
     async fn mark(&self, delivery: &Delivery, state: &DeliveryState) -> Marked {
         let (id, state, at) = (delivery.id.clone(), state.clone(), self.ambient.now_ms());
         match self.writer.judge(vec![Rec::Deliver { id, state, at }]).await.as_deref() {
@@ -253,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// The same, until the disk takes it; `false` when the process went down meanwhile. What is behind it has to wait.
+    /// Like `mark`, with retries until it is stored; false at shutdown. The messages after it wait.
     async fn insist(&self, delivery: &Delivery, state: &DeliveryState) -> bool {
         while self.mark(delivery, state).await == Marked::Failed {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! What came of a run, and the answers to requests about it. Here the generations differ.
+//! Results of runs, and responses to requests about them. The protocol generations differ here.
 
 use homard_proto::{
     EntryId, ErrorShape, Generation, RunId, SessionId, SessionKey,
@@ -22,7 +22,7 @@ use crate::{
     replies,
 };
 
-/// What came of a run, as clients are told: while it is fresh from its tape, later from the store.
+/// Result of a run for clients: from its tape right after its end, later from the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reported {
     run: RunId,
@@ -30,7 +30,7 @@ pub struct Reported {
     session: Option<SessionId>,
     outcome: Outcome,
     replies: Vec<Payload>,
-    /// What the user got in all, if that is not what the replies are.
+    /// The complete reply, if it differs from `replies`.
     whole: Option<Vec<Payload>>,
     model: (String, String),
     usage: Usage,
@@ -41,7 +41,7 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// From a run that has just ended.
+    /// Builds the result of a run that has just ended.
     pub fn of(run: &RunId, key: &SessionKey, end: &End) -> Self {
         Self {
             run: run.clone(),
@@ -59,7 +59,7 @@ impl Reported {
         }
     }
 
-    /// From the store. The transcript's entries are needed if [`is_in_transcript`] says so.
+    /// Builds the result from the store. The transcript's entries are needed if [`is_in_transcript`] says so.
     pub(crate) fn from_row(row: &RunRow, ended: &Ended, entries: &[Entry]) -> Self {
         let said = |entry: &Entry| match &entry.kind {
             Line::Message(said) => match &said.message {
@@ -80,18 +80,18 @@ impl Reported {
             usage: ended.usage.clone(),
             truncated_input: ended.steps.truncated_input(),
             is_summarized: ended.steps.is_summarized(&row.run),
-            // A command has no beginning of its own: it is answered at once.
+            // A command has no start of its own: it is answered at once.
             started_at: row.started_at.or_else(|| ended.words.as_ref().map(|_| ended.ended_at)),
             ended_at: ended.ended_at,
         }
     }
 
-    /// The session.
+    /// Key of the session.
     pub fn key(&self) -> &SessionKey {
         &self.key
     }
 
-    /// The run for somebody who comes back to it after its end: what its conversation heard last, without a number.
+    /// Returns the run's last chat event without a sequence number, for a client that reconnects after its end.
     pub fn over(&self) -> Value {
         let replies: Vec<_> = self.replies.iter().map(shown).collect();
         let said = (!replies.is_empty()).then(|| message(&replies.join("\n\n"), self.ended_at));
@@ -117,26 +117,26 @@ impl Reported {
         over
     }
 
-    /// How it ended.
+    /// Outcome of the run.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// What the user gets.
+    /// Replies for the user.
     pub fn replies(&self) -> &[Payload] {
         &self.replies
     }
 
-    /// The last words of the answer, if there are any.
+    /// Returns the text of the last answer, if any.
     pub fn last_words(&self) -> Option<&str> {
         let answers = self.replies.iter().rev().filter(|reply| reply.kind == Kind::Answer);
         answers.map(|reply| reply.text.trim()).find(|text| !text.is_empty())
     }
 
-    /// The second answer to `agent`: a payload, and an error beside it when the run did not end well.
+    /// Returns the second response to `agent`: a payload, and an error if the run did not succeed.
     ///
-    /// Protocol 3 learns of a model's failure in a payload, protocol 4 in an error; and protocol 3 shows every
-    /// assistant message, protocol 4 the last one.
+    /// Protocol 3 reports a model's failure in a payload, protocol 4 in an error; and protocol 3 shows every assistant
+    /// message, protocol 4 the last one.
     pub fn response(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
         match (&self.outcome, generation) {
             (Outcome::Done, _)
@@ -156,7 +156,7 @@ impl Reported {
         }
     }
 
-    /// The answer to a `chat.send` that was answered before. It says how the run ended, not what was said.
+    /// Returns the response to a repeated `chat.send`. It has the outcome, not the replies.
     fn resent(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
         match self.response(generation) {
             (answer, None) if answer["status"] == "ok" => (json!({"runId": self.run, "status": "ok"}), None),
@@ -172,7 +172,7 @@ impl Reported {
         json!({"runId": self.run, "status": "ok", "summary": "completed", "result": self.result(generation)})
     }
 
-    /// What a run gives: payloads for the user, facts for programs.
+    /// Returns the result of a run: payloads for the user, metadata for programs.
     pub fn result(&self, generation: Generation) -> Value {
         let usage = &self.usage;
         let mut result = json!({
@@ -198,7 +198,7 @@ impl Reported {
         result
     }
 
-    /// The answer to `agent.wait`: the same at the end of the run, later, and after a restart.
+    /// Returns the response to `agent.wait`: equal at the end of the run, later, and after a restart.
     fn waited(&self, generation: Generation) -> Value {
         let status = if self.outcome == Outcome::Done { "ok" } else { "error" };
         let mut answer = json!({"runId": self.run, "status": status});
@@ -223,7 +223,7 @@ impl Reported {
     }
 }
 
-/// What the user got of a run by its outcome, its lines and its words alone. `reply` reads a line.
+/// Derives the replies of a run from its outcome, entries and fixed text. `reply` reads an entry.
 fn derived(ended: &Ended, reply: impl Fn(&EntryId) -> Option<Payload>) -> Vec<Payload> {
     let failed = match &ended.outcome {
         Outcome::Failed(failure) => Some(Payload { kind: Kind::Error, ..Payload::answer(&failure.message) }),
@@ -233,18 +233,17 @@ fn derived(ended: &Ended, reply: impl Fn(&EntryId) -> Option<Payload>) -> Vec<Pa
     failed.into_iter().chain(ended.replies.iter().filter_map(reply)).chain(words).collect()
 }
 
-/// What the user got of a run, as it was kept with its end. What another version wrote and cannot be read is looked up in
-/// the transcript.
+/// Returns the replies stored with a run's end. Unreadable ones of another version are looked up in the transcript.
 fn kept_payloads(ended: &Ended) -> Option<Vec<Payload>> {
     serde_json::from_value(ended.payloads.clone()?).ok()
 }
 
-/// Whether a part of what the user got of a run stands in its transcript alone.
+/// True if part of the replies is in the transcript only.
 pub(crate) fn is_in_transcript(ended: &Ended) -> bool {
     !ended.replies.is_empty() && kept_payloads(ended).is_none()
 }
 
-/// What the user got of a run that spoke in blocks: its messages whole. `facts` are those of its tape.
+/// Returns the complete reply of a run that sent blocks. `facts` are the events of its tape.
 pub(crate) fn whole_of(ended: &Ended, facts: &[Event]) -> Vec<Payload> {
     let said = |fact: &Event, id: &EntryId| {
         let RunEvent::Assistant { entry, said } = &fact.kind else { return None };
@@ -253,14 +252,14 @@ pub(crate) fn whole_of(ended: &Ended, facts: &[Event]) -> Vec<Payload> {
     derived(ended, |id| facts.iter().find_map(|fact| said(fact, id)))
 }
 
-/// Keeps what the user got with the end of a run, if its lines do not say it.
+/// Stores the replies with the end of a run, if they cannot be derived from its entries.
 pub(crate) fn keep_payloads(ended: &mut Ended, got: &[Payload], facts: &[Event]) {
     if whole_of(ended, facts) != got {
         ended.payloads = Some(json!(got));
     }
 }
 
-/// Replies as programs read them. Protocol 4 shows the last answer, protocol 3 all.
+/// Converts replies for programs. Protocol 4 shows the last answer, protocol 3 all.
 fn payloads(generation: Generation, replies: &[Payload]) -> Vec<Value> {
     let last = replies.iter().rposition(|reply| reply.kind == Kind::Answer);
     let is_shown = |at: usize, reply: &Payload| match generation {
@@ -271,7 +270,7 @@ fn payloads(generation: Generation, replies: &[Payload]) -> Vec<Value> {
     shown.map(|(_, reply)| payload(reply)).collect()
 }
 
-/// A reply as programs read it.
+/// Converts a reply for programs.
 fn payload(reply: &Payload) -> Value {
     let mut payload = json!({"text": reply.text, "mediaUrl": reply.media.first()});
     if !reply.media.is_empty() {
@@ -291,7 +290,7 @@ fn payload(reply: &Payload) -> Value {
     payload
 }
 
-/// The first answer to `agent`.
+/// Returns the first response to `agent`.
 pub fn accepted(generation: Generation, accepted: &Accepted) -> (Value, Option<ErrorShape>) {
     let status = match (&accepted.disposition, generation) {
         (Disposition::Finished(report), _) => return report.response(generation),
@@ -309,7 +308,7 @@ pub fn accepted(generation: Generation, accepted: &Accepted) -> (Value, Option<E
     (answer, None)
 }
 
-/// The first answer to `chat.send`.
+/// Returns the first response to `chat.send`.
 pub fn sent(generation: Generation, accepted: &Accepted) -> (Value, Option<ErrorShape>) {
     match &accepted.disposition {
         Disposition::New(tape) if tape.placed() == Placed::Rejected => {
@@ -327,7 +326,7 @@ pub fn sent(generation: Generation, accepted: &Accepted) -> (Value, Option<Error
     }
 }
 
-/// Adds to the answer where the message ended up.
+/// Adds the queue disposition to a response.
 pub fn note_place(answer: &mut Value, placed: Placed) {
     let (disposition, position) = placed.told();
     answer["disposition"] = disposition.into();
@@ -340,7 +339,7 @@ fn failed(run: &RunId, why: &str) -> (Value, Option<ErrorShape>) {
     (json!({"runId": run, "status": "error", "summary": why}), Some(ErrorShape::unavailable(why)))
 }
 
-/// The answer to `agent.wait`.
+/// Returns the response to `agent.wait`.
 pub fn waited(generation: Generation, run: &RunId, waited: &Waited) -> Value {
     match (waited, generation) {
         (Waited::Ended(report), _) => report.waited(generation),
@@ -352,8 +351,8 @@ pub fn waited(generation: Generation, run: &RunId, waited: &Waited) -> Value {
     }
 }
 
-/// Adds to the answer to `agent.wait` what of a run's answer did not arrive on its channel. A run that was to say it for
-/// sure has failed if that is refused.
+/// Adds the delivery result to the response to `agent.wait`. A run whose delivery is not best effort has failed if the
+/// delivery was rejected.
 pub fn note_arrival(answer: &mut Value, arrival: &Arrival) {
     let (status, error) = match arrival {
         Arrival::Whole => return,

@@ -1,11 +1,11 @@
-//! A run as a conversation: `chat` events beside the `agent` events that they go with.
+//! Chat projection of a run: `chat` events beside the corresponding `agent` events.
 //!
-//! The text of a `chat` event is that of the whole run, its messages apart by a blank line: what protocol 4 expects.
-//! Clients of protocol 3 know the text of the message that is being said; they show what they are told in place of what
-//! they showed, so the longer text serves them as well, and nothing that was said before a tool was called goes away.
+//! The text of a `chat` event is that of the whole run, with a blank line between messages, as protocol 4 expects.
+//! Clients of protocol 3 expect the text of the current message; they replace what they show, so the longer text works
+//! for them as well, and text before a tool call does not disappear.
 //!
-//! Every run gets one last event. A message that became a part of another run gets it at that moment, without words: its
-//! answer is the other's.
+//! Every run gets one final event. An absorbed message gets it when it is absorbed, without text: its answer is that of
+//! the host run.
 
 use homard_proto::{
     Generation,
@@ -24,18 +24,18 @@ use crate::{
     tape::Tape,
 };
 
-/// Something that clients are told.
+/// An event for clients.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
     /// A step of a run.
     Agent(Agent),
-    /// More of the conversation, for clients of one generation: each has its own pace.
+    /// New chat text for clients of one generation: each has its own pace.
     Delta(Generation, Chat),
-    /// The last that a conversation hears of the run.
+    /// The final chat event of the run.
     Chat(Chat),
 }
 
-/// One run on its way to clients, in both forms.
+/// Projection of one run for clients, in both forms.
 #[derive(Debug)]
 pub struct Telling {
     steps: Projection,
@@ -43,13 +43,13 @@ pub struct Telling {
 }
 
 impl Telling {
-    /// The beginning of a run's story.
+    /// Starts the projection of a run.
     pub fn new(tape: &Tape) -> Self {
         Self { steps: Projection::new(tape), talk: Talk::new(tape) }
     }
 
-    /// Takes in an event. Text is kept until [`flush`](Self::flush), as in [`Projection::push`], and what a conversation
-    /// hears of it until [`delta`](Self::delta). Before the last event everything is told that was kept.
+    /// Processes an event. Text is buffered until [`flush`](Self::flush), as in [`Projection::push`], and chat text
+    /// until [`delta`](Self::delta). Everything buffered is emitted before the final event.
     pub fn push(&mut self, event: Event) -> Vec<News> {
         let mut told = Vec::new();
         if matches!(event.kind, RunEvent::Ended(_) | RunEvent::Absorbed { .. }) {
@@ -66,38 +66,38 @@ impl Telling {
         told
     }
 
-    /// Tells the text so far as a step.
+    /// Emits the buffered text as a step.
     pub fn flush(&mut self) -> Option<News> {
         let words = self.steps.flush()?;
         self.talk.show(self.steps.seq, words.ts);
         Some(News::Agent(words))
     }
 
-    /// Tells those who follow the conversation what the steps have told since the last time.
+    /// Emits the chat text that steps have emitted since the last delta.
     pub fn delta(&mut self, generation: Generation) -> Option<News> {
         self.talk.delta(generation).map(|delta| News::Delta(generation, delta))
     }
 
-    /// The number of the last step.
+    /// Sequence number of the last step.
     pub fn seq(&self) -> u64 {
         self.steps.seq
     }
 
-    /// What the steps have told of the conversation, as one message.
+    /// Returns the chat text of the emitted steps, as one message.
     pub fn so_far(&self) -> Option<Value> {
         let talk = &self.talk;
         let text = &talk.text[..talk.shown];
         (talk.is_started && !text.is_empty()).then(|| message(text, talk.at))
     }
 
-    /// Tells that nothing comes in the place of what is void, if something is.
+    /// Emits that discarded text was not replaced, if so.
     fn settle(&mut self, at: u64) -> Option<News> {
         let nothing = self.steps.settle(at)?;
         self.talk.show(self.steps.seq, at);
         Some(News::Agent(nothing))
     }
 
-    /// Everything that was kept, before the end: no more words come.
+    /// Emits everything buffered before the end: no more text follows.
     fn all(&mut self, at: u64) -> Vec<News> {
         let words: Vec<_> = self.flush().into_iter().chain(self.settle(at)).collect();
         self.talk.message = None;
@@ -105,7 +105,7 @@ impl Telling {
         words.into_iter().chain(deltas.into_iter().flatten()).collect()
     }
 
-    /// Nothing more can be told of the run; whoever waits for its end is told why.
+    /// Ends the projection of a broken run; clients that wait for its end get the reason.
     pub fn break_off(&mut self, why: &str) -> Vec<News> {
         let mut told = self.all(self.steps.at);
         let last =
@@ -115,43 +115,43 @@ impl Telling {
     }
 }
 
-/// A delta with all that was said, for somebody who has not heard all deltas before it.
+/// Returns a delta with the whole text, for a client that missed earlier deltas.
 pub fn whole(delta: &Chat) -> Chat {
     let text = delta.message.as_ref().and_then(|message| message["content"][0]["text"].as_str()).map(str::to_owned);
     Chat { delta_text: text, replace: Some(true), ..delta.clone() }
 }
 
-/// What was said in a run.
+/// Chat text of a run.
 #[derive(Debug)]
 struct Talk {
     run: String,
     key: String,
     agent: Option<String>,
-    /// What went out in blocks.
+    /// Text that was sent in blocks.
     sent: Vec<String>,
-    /// All of it. Blanks at an end wait until they turn out to be in the middle.
+    /// The whole text. Trailing whitespace is held back until more text follows.
     text: String,
-    /// How much of it the steps have told, with which number and when.
+    /// How much of it steps have emitted, with their sequence number and time.
     shown: usize,
     seq: u64,
     at: u64,
     three: Told,
     four: Told,
-    /// Which message is being said, where in the text it begins, and whether it has said anything but blanks.
+    /// The current message, its start in the text, and whether it has any text but whitespace.
     message: Option<u32>,
     begin: usize,
     has_words: bool,
-    /// Whether the run began. The words of a command that is answered at once come with its end.
+    /// True if the run started. The text of a command that is answered at once comes with its end.
     is_started: bool,
     is_over: bool,
 }
 
-/// What clients of one generation were told.
+/// What clients of one generation have received.
 #[derive(Debug, Default)]
 struct Told {
-    /// How much of the text.
+    /// Length of the received text.
     length: usize,
-    /// How much of what they were told is void, if anything is.
+    /// Length of the received text that was discarded, if any.
     void: Option<usize>,
 }
 
@@ -176,7 +176,7 @@ impl Talk {
         }
     }
 
-    /// Takes in an event; returns the run's last one. `seq` is that of the step that the event will be.
+    /// Processes an event. Returns the final chat event. `seq` is the sequence number of the event's step.
     fn hear(&mut self, event: &Event, seq: u64) -> Option<Chat> {
         match &event.kind {
             RunEvent::Started { .. } => self.is_started = true,
@@ -187,7 +187,7 @@ impl Talk {
                 self.say(delta);
             }
             RunEvent::Rewound { message } => self.take_back(*message),
-            // Words that were not heard before were said before a restart.
+            // Text that was not streamed here is from before a restart.
             RunEvent::Assistant { said, .. } => {
                 if self.message.take().is_none() && said.stop_reason != StopReason::Error {
                     self.has_words = false;
@@ -223,7 +223,7 @@ impl Talk {
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. } => {}
-            // What tools do is told here in another way.
+            // Tool activity is shown in another way here.
             RunEvent::Block(block) => self.sent.extend((block.kind == Kind::Answer).then(|| shown(block))),
         }
         None
@@ -245,7 +245,7 @@ impl Talk {
         }
     }
 
-    /// What a message has said is void: the model is asked again.
+    /// Discards the text of a message: the request is retried.
     fn take_back(&mut self, message: u32) {
         if self.message == Some(message) && std::mem::take(&mut self.has_words) {
             self.text.truncate(self.begin);
@@ -259,13 +259,13 @@ impl Talk {
         }
     }
 
-    /// The steps have told all that was said so far.
+    /// Records that steps have emitted all text so far.
     fn show(&mut self, seq: u64, at: u64) {
         self.shown = self.text.trim_end().len();
         (self.seq, self.at) = (seq, at);
     }
 
-    /// Tells what is new in the text, or all of it if what was told is void.
+    /// Emits new text, or the whole text if received text was discarded.
     fn delta(&mut self, generation: Generation) -> Option<Chat> {
         if !self.is_started || self.is_over {
             return None;
@@ -277,9 +277,9 @@ impl Talk {
         };
         let new = text.get(told.length..).unwrap_or_default().to_owned();
         let is_told = match generation {
-            // Those who cannot be told that something is void are told when there is more than that, or at the end.
+            // Clients without support for replacement get a longer text later, or the final event.
             Generation::Three => !new.is_empty() && told.void.is_none_or(|void| text.len() > void),
-            // While a message is being said, something may come in the place of what is void.
+            // While a message is streamed, discarded text may still be replaced.
             Generation::Four => !new.is_empty() || (told.void.is_some() && self.message.is_none()),
         };
         if !is_told {
@@ -294,7 +294,7 @@ impl Talk {
     fn last(&self, end: &End, seq: u64) -> Chat {
         let said = |text: &str| (!text.is_empty()).then(|| message(text, end.ended_at));
         let (state, mut said) = match &end.outcome {
-            // What is delivered counts, not what was heard on the way.
+            // The delivered replies count, not the streamed text.
             Outcome::Done => {
                 let replies: Vec<_> = self.sent.iter().cloned().chain(end.replies.iter().map(shown)).collect();
                 (ChatState::Final, said(&replies.join("\n\n")))
@@ -305,7 +305,7 @@ impl Talk {
                 return Chat { error_message, ..self.event(seq, ChatState::Error) };
             }
         };
-        // A run that ends well and never began is a command, or a part of another run: no step of its own came before.
+        // A successful run that never started is a command, or an absorbed message: it has no steps of its own.
         let is_own = self.is_started || state != ChatState::Final;
         if let Some(said) = said.as_mut().filter(|_| !is_own) {
             said["stopReason"] = "stop".into();
@@ -319,7 +319,7 @@ impl Talk {
         Chat { extra, message: said, stop_reason, ..self.event(if is_own { seq } else { 1 }, state) }
     }
 
-    /// The run's last event, unless it had one.
+    /// Returns the final event, unless it was already emitted.
     fn end(&mut self, last: Chat) -> Option<Chat> {
         (!std::mem::replace(&mut self.is_over, true)).then_some(last)
     }
@@ -341,13 +341,13 @@ impl Talk {
     }
 }
 
-/// What people read of a message in a transcript: what its run's last event said of it. Words of the house stand as they
-/// are written.
+/// Returns the text of a stored assistant message as its run's final event had it. Homard's own messages are shown as
+/// written.
 pub fn words_of(said: &Assistant) -> String {
     if said.api == OWN_API { said.text() } else { shown(&replies::payload_of(said)) }
 }
 
-/// A reply in words: media are named behind it.
+/// Formats a reply as text: media are listed after it.
 pub(super) fn shown(reply: &Payload) -> String {
     let media = reply.media.iter().map(String::as_str);
     let lines: Vec<_> = [reply.text.trim()].into_iter().chain(media).filter(|line| !line.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! The life of a run and what models took, as clients are told. The same for all generations: only Homard has it.
+//! Payloads for timelines and token usage. Equal for all generations: only Homard has these methods.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     hub::{HeldRun, Life},
 };
 
-/// A run in a list.
+/// Row of a run in lists.
 pub fn run_row(row: &RunRow) -> Value {
     let mut told = json!({
         "runId": row.run, "sessionKey": row.key, "sessionId": row.session, "method": row.method,
@@ -45,7 +45,7 @@ pub fn run_row(row: &RunRow) -> Value {
     told
 }
 
-/// A held run.
+/// Payload of a held run.
 pub fn held_run(held: &HeldRun) -> Value {
     json!({
         "runId": held.run, "sessionKey": held.key, "message": held.message, "acceptedAt": held.accepted_at,
@@ -53,7 +53,7 @@ pub fn held_run(held: &HeldRun) -> Value {
     })
 }
 
-/// A run in a list, as read from a state directory that no gateway serves: nobody works on it.
+/// Row of a run in lists, read from a state directory without a gateway: no run is active.
 pub fn run_row_at_rest(row: &RunRow) -> Value {
     let mut told = run_row(row);
     let at_rest = match row.state {
@@ -67,7 +67,7 @@ pub fn run_row_at_rest(row: &RunRow) -> Value {
     told
 }
 
-/// The life of a run.
+/// Payload of a run's timeline.
 pub fn life(life: &Life) -> Value {
     let deliveries: Vec<_> = life
         .posted
@@ -113,7 +113,7 @@ fn told_step(step: &Step, since: u64) -> Value {
     Value::Object(told)
 }
 
-/// Tokens and money, as OpenClaw names them.
+/// Token usage and cost, with OpenClaw's names.
 pub fn sums(usage: &Usage) -> Value {
     json!({
         "input": usage.input, "output": usage.output, "cacheRead": usage.cache_read, "cacheWrite": usage.cache_write,
@@ -123,19 +123,19 @@ pub fn sums(usage: &Usage) -> Value {
     })
 }
 
-/// The name of a day, as `2026-11-15`.
+/// Formats a day as `2026-11-15`.
 pub fn date(day: u32) -> String {
     iso(u64::from(day) * 24 * 60 * 60 * 1000).chars().take(10).collect()
 }
 
-/// The day of such a name.
+/// Parses such a day.
 pub fn day(name: &str) -> Option<u32> {
     let day: jiff::civil::Date = name.parse().ok()?;
     let moment = day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
     Some(day_of(u64::try_from(moment).ok()?))
 }
 
-/// What sums come to, by what they have in common.
+/// Groups usage by a key.
 pub fn by<'a, K: Ord>(spent: &'a [Spent], key: impl Fn(&'a Spent) -> K) -> BTreeMap<K, (u64, Usage)> {
     let mut sums: BTreeMap<K, (u64, Usage)> = BTreeMap::new();
     for one in spent {
@@ -146,7 +146,7 @@ pub fn by<'a, K: Ord>(spent: &'a [Spent], key: impl Fn(&'a Spent) -> K) -> BTree
     sums
 }
 
-/// What was taken on each of these days, and in all.
+/// Payload with the usage of each day and in total.
 pub fn costs(spent: &[Spent], (days, now): (u32, u64)) -> Value {
     let daily = by(spent, |one| one.of.day).into_iter().map(|(day, (_, usage))| {
         let mut told = sums(&usage);

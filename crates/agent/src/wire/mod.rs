@@ -1,7 +1,7 @@
-//! How a run is told to clients: a pure projection of its events, for both generations at once.
+//! Wire projection: how a run's events are sent to clients. Pure, for both protocol generations at once.
 //!
-//! Payloads are a superset that either generation reads, so an event is serialised once for all who listen. What really
-//! differs, the answers to requests, takes a [`Generation`](homard_proto::Generation).
+//! Payloads are a superset that either generation can read, so an event is serialized once for all subscribers. Only
+//! the responses to requests differ and take a [`Generation`](homard_proto::Generation).
 
 mod answer;
 mod chat;
@@ -24,16 +24,16 @@ pub use answer::{Reported, accepted, note_arrival, note_place, sent, waited};
 pub(crate) use answer::{is_in_transcript, keep_payloads, whole_of};
 pub use chat::{News, Telling, whole, words_of};
 
-/// How much of a tool's text an event carries.
+/// Maximum characters of a tool's text in an event.
 const TOOL_TEXT: usize = 8_000;
 
-/// The member that says how much of the run's message the model got, if it did not fit into the context window.
+/// Field with the truncation of the run's message, if it did not fit into the context window.
 pub const TRUNCATED: &str = "inputTruncated";
 
-/// How much is thought before it is told, in bytes. Each time all of it is told, so it must not be too often.
+/// Bytes of reasoning between two events. Each event has all of it, so they must not be too frequent.
 const THOUGHT: usize = 1_000;
 
-/// One run on its way to clients. `seq` counts what was made here, so it has no holes.
+/// Projection of one run for clients. `seq` counts the emitted events, so it has no gaps.
 #[derive(Debug)]
 pub struct Projection {
     run: String,
@@ -42,20 +42,20 @@ pub struct Projection {
     session: Option<String>,
     started_at: Option<u64>,
     seq: u64,
-    /// Which assistant message is being told, all of its text, and how much of that was told.
+    /// The current assistant message, its whole text, and how much of it was emitted.
     message: Option<u32>,
     text: String,
     told: usize,
-    /// Whether what was told of the message is void.
+    /// True if the emitted text of the message was discarded.
     is_void: bool,
-    /// What was thought in that message, and how much of that was told.
+    /// Reasoning of that message, and how much of it was emitted.
     thought: String,
     thought_told: usize,
     at: u64,
 }
 
 impl Projection {
-    /// The beginning of a run's story.
+    /// Starts the projection of a run.
     pub fn new(tape: &Tape) -> Self {
         Self {
             run: tape.run().to_string(),
@@ -74,8 +74,8 @@ impl Projection {
         }
     }
 
-    /// Takes in an event. Text is kept until [`flush`](Self::flush), so that many tokens make one event; anything else
-    /// is told at once, after the text before it.
+    /// Processes an event. Text is buffered until [`flush`](Self::flush), so that many tokens make one event;
+    /// everything else is emitted at once, after the buffered text.
     pub fn push(&mut self, event: Event) -> Vec<Agent> {
         if let RunEvent::Thinking { delta, .. } = &event.kind {
             let mut told: Vec<_> = self.flush().into_iter().collect();
@@ -120,18 +120,18 @@ impl Projection {
         told
     }
 
-    /// Whether an event is more of the message that is being told, or less.
+    /// True if an event continues or resets the current message.
     fn goes_on(&self, event: &Event) -> bool {
         let is_same = matches!(event.kind, RunEvent::Text { message, .. } if self.message == Some(message));
         is_same || matches!(event.kind, RunEvent::Rewound { .. })
     }
 
-    /// Whether there is text that was not told yet.
+    /// True if there is buffered text.
     pub fn has_text(&self) -> bool {
         self.told < self.text.len()
     }
 
-    /// Tells the text so far: all of it, and what is new.
+    /// Emits the text so far: the whole text and the new part.
     pub fn flush(&mut self) -> Option<Agent> {
         if !self.has_text() {
             return None;
@@ -144,13 +144,13 @@ impl Projection {
         Some(self.agent_event(Stream::Assistant, data, self.at))
     }
 
-    /// The message is over, and said nothing in the place of what is void, if something is.
+    /// Emits an empty text, if the message ended without replacing discarded text.
     fn settle(&mut self, at: u64) -> Option<Agent> {
         let data = json!({"text": "", "delta": "", "replace": true});
         std::mem::take(&mut self.is_void).then(|| self.agent_event(Stream::Assistant, data, at))
     }
 
-    /// Tells what was thought so far. Whoever shows it shows it in place of what was told before.
+    /// Emits the reasoning so far. Clients replace the previous text by it.
     fn tell_thought(&mut self) -> Option<Agent> {
         if self.thought_told == self.thought.len() {
             return None;
@@ -273,7 +273,7 @@ fn millis(duration: Duration) -> u64 {
 
 fn lifecycle_end(end: &End) -> Value {
     let mut data = Map::new();
-    // A run that was stopped has ended; only one that broke has failed.
+    // An aborted run has ended; only a broken one has failed.
     let phase = if matches!(end.outcome, Outcome::Failed(_)) { "error" } else { "end" };
     data.insert("phase".to_owned(), phase.into());
     if let Some(at) = end.started_at {
@@ -304,7 +304,7 @@ fn stop_reason(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// A tool's result as events carry it: long text is cut, pictures are counted and left out.
+/// Converts a tool's result for events: long text is truncated, pictures are replaced by their size.
 fn tool_result(content: &[Block], details: Option<&Value>) -> Value {
     let block = |block: &Block| match block {
         Block::Text(text) => json!({"type": "text", "text": cut(&text.text)}),
@@ -320,7 +320,7 @@ fn tool_result(content: &[Block], details: Option<&Value>) -> Value {
     result
 }
 
-/// Details repeat a tool's output; their texts are cut as the result's own.
+/// Truncates texts in details, which repeat a tool's output.
 fn shorten(details: &Value) -> Value {
     match details {
         Value::String(text) => cut(text).into(),

@@ -1,4 +1,4 @@
-//! What the steps of a run say, whatever its tools answer and however often its model begins anew.
+//! Tests of the wire projection.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn rewound() -> Event {
     Event { at: 7, kind: RunEvent::Rewound { message: 0 } }
 }
 
-/// Tells an event and the words so far; returns what the steps say.
+/// Processes an event and flushes. Returns the emitted data.
 fn tell(projection: &mut Projection, event: Event) -> Vec<(u64, Value)> {
     let told = projection.push(event).into_iter().chain(projection.flush());
     told.map(|step| (step.seq.unwrap(), step.data)).collect()

@@ -1,4 +1,4 @@
-//! What holds whatever a config says.
+//! Properties that hold for every config.
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -27,7 +27,7 @@ const ENTRIES: &[&str] = &[
     "",
 ];
 
-/// Those at hand: ours, a plugin's and one that nobody knows.
+/// Available tools: built-in ones, those of a plugin, and an unknown one.
 fn tools() -> Vec<&'static str> {
     TOOLS.iter().copied().chain(["forecast", "weather__Now", "mystery", "automations"]).collect()
 }
@@ -36,7 +36,7 @@ fn entries() -> impl Strategy<Value = Vec<String>> {
     vec(select(ENTRIES).prop_map(str::to_owned), 0..4)
 }
 
-/// Most say little: where many speak, nothing is left to be wrong about.
+/// Mostly empty policies: with many restrictions, no tool would be left to test.
 fn policies() -> impl Strategy<Value = Policy> {
     let profiles = select(&[Profile::Minimal, Profile::Coding, Profile::Messaging, Profile::Full][..]);
     let seldom = || prop_oneof![4 => Just(Vec::new()), 1 => entries()];
@@ -83,7 +83,7 @@ fn given(scopes: &Scopes) -> BTreeSet<String> {
     resolve(scopes, &tools()).allowed
 }
 
-/// The place of a policy among the scopes. Not that of the sandbox: a list there takes the place of ours.
+/// Selects a policy among the scopes. Not that of the sandbox, where a list replaces the default.
 type Place = fn(&mut Scopes) -> &mut Policy;
 
 fn places() -> impl Strategy<Value = Place> {
@@ -98,13 +98,13 @@ fn places() -> impl Strategy<Value = Place> {
     select(places)
 }
 
-/// What a list means where nothing else has a say.
+/// Returns what a list matches without other rules.
 fn named(list: &[String]) -> BTreeSet<String> {
     let scopes = with_weather(globally(Policy { deny: list.to_vec(), ..Policy::default() }));
     resolve(&scopes, &tools()).because.into_keys().collect()
 }
 
-/// The same, with what comes along where the list allows.
+/// The same for an allowlist, with implied tools.
 fn admitted(list: &[String]) -> BTreeSet<String> {
     let mut named = named(list);
     if named.contains("exec") {
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn where_tools_are_listed_no_others_are_allowed(scopes in all_scopes(), place in places(), list in entries()) {
         let mut listed = scopes;
-        // One of ours, because a list of plugins only may be ignored.
+        // Includes a built-in tool, because a list of plugins only may be ignored.
         let list = [list, words("read")].concat();
         let policy = place(&mut listed);
         (policy.allow, policy.also_allow) = (list.clone(), Vec::new());
@@ -197,7 +197,7 @@ proptest! {
             policy.deny.reverse();
         }
         let backwards: Vec<_> = tools().into_iter().rev().collect();
-        // Of two entries that name a tool the first is told, so only the scope is the same.
+        // Of two matching entries the first is reported, so only the scope is the same.
         let rules = |resolved: Resolved| {
             let told = resolved.because.into_iter().map(|(tool, rule)| match rule {
                 Rule::Denied(scope, _) => (tool, Rule::Denied(scope, String::new())),

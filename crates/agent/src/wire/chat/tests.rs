@@ -1,4 +1,4 @@
-//! What a conversation shows of a run, whatever is said in it.
+//! Tests of the chat projection.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn ended(outcome: Outcome, replies: &[&str]) -> Event {
     })))
 }
 
-/// What clients of one generation are told.
+/// Returns the events for clients of one generation.
 fn heard(news: Vec<News>, by: Generation) -> Vec<Value> {
     let chat = |news| match news {
         News::Delta(generation, delta) => (generation == by).then(|| json!(delta)),
@@ -68,7 +68,7 @@ fn chats(news: Vec<News>) -> Vec<Value> {
     heard(news, Generation::Four)
 }
 
-/// Tells events, and after each of them what is new to each generation.
+/// Processes events, with a delta for each generation after each of them.
 fn tell(telling: &mut Telling, events: impl IntoIterator<Item = Event>) -> Vec<News> {
     let mut told = Vec::new();
     for event in events {
@@ -165,7 +165,7 @@ fn words_that_are_void_are_replaced() {
     let rewound = || event(RunEvent::Rewound { message: 1 });
     let mut told = tell(&mut telling, [started(), text(0, "One"), assistant("One"), text(1, "Two, no")]);
     told.extend(telling.flush());
-    // Some words that nobody has heard are void, too.
+    // Discarded text that was never emitted, too.
     told.extend(tell(&mut telling, [text(1, "t"), rewound(), text(1, "Tw"), rewound(), text(1, "2"), assistant("2")]));
     told.extend(tell(&mut telling, [text(2, "Three, yes"), assistant("Three, yes")]));
     told.extend(telling.push(ended(Outcome::Done, &["One", "2", "Three, yes"])));
@@ -184,7 +184,7 @@ fn words_that_are_void_are_replaced() {
             last.clone(),
         ]
     );
-    // Those who cannot be told that something is void hear nothing until there is more than that.
+    // Clients without support for replacement get nothing until the text is longer.
     let whole = "One\n\n2\n\nThree, yes";
     let mut longer = delta(5, whole, whole);
     longer["replace"] = true.into();
@@ -204,14 +204,14 @@ fn words_that_are_void_and_followed_by_nothing_go_away() {
         told.extend(
             [Generation::Three, Generation::Four].map(|generation| telling.delta(generation)).into_iter().flatten(),
         );
-        // More may come: nobody is shown less for a moment.
+        // More may follow: clients are not shown less in the meantime.
         told.extend(tell(&mut telling, [rewound()]));
         (telling, told)
     };
     let said_first = chat(2, "delta", json!({"deltaText": "One, no", "message": said("One, no", 7)}));
     let gone = chat(3, "delta", json!({"deltaText": "", "replace": true, "message": said("", 7)}));
     for (rest, state, more) in [
-        // The message ends without a word, and the run goes on.
+        // The message ends without text, and the run continues.
         (vec![assistant(""), ended(Outcome::Done, &[])], "final", json!({"stopReason": "stop"})),
         // The run ends in the middle of it.
         (vec![ended(Outcome::Done, &[])], "final", json!({"stopReason": "stop"})),
@@ -221,7 +221,7 @@ fn words_that_are_void_and_followed_by_nothing_go_away() {
         told.extend(tell(&mut telling, rest));
         let last = chat(4, state, more);
         assert_eq!(heard(told.clone(), Generation::Four), [said_first.clone(), gone.clone(), last.clone()]);
-        // Those who cannot be told so hear it from the end, which has no words.
+        // Clients without support for replacement get it with the final event, which has no text.
         assert_eq!(heard(told, Generation::Three), [said_first.clone(), last]);
     }
 }
@@ -246,7 +246,7 @@ fn each_generation_hears_all_at_its_own_pace() {
         told.extend((place % 2 == 0).then(|| telling.delta(Generation::Four)).flatten());
         told.extend((place == 0).then(|| telling.delta(Generation::Three)).flatten());
     }
-    // What is left is told before the end.
+    // The rest is emitted before the end.
     told.extend(telling.push(ended(Outcome::Done, &["abcd"])));
     let bits = |generation| -> Vec<Value> {
         heard(told.clone(), generation).iter().map(|chat| json!([chat["seq"], chat["deltaText"]])).collect()

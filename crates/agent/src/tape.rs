@@ -197,7 +197,8 @@ impl Tape {
         }
     }
 
-    /// Returns all events without text and progress; of a broken tape, only those whose records are on disk.
+    /// Returns all events without text and progress; of a broken tape, without those whose records are
+    /// not on disk.
     pub(crate) fn facts(&self) -> Vec<Event> {
         let fact = |slot: &Slot| match &slot.kind {
             SlotKind::Fact(RunEvent::ToolProgress { .. }) => None,

@@ -41,7 +41,7 @@ pub(crate) struct Letter {
     /// Text of the block before prefix and splitting; only the first part of a block has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) said: Option<String>,
-    /// True if the block announces a tool call.
+    /// True if the block announces a tool call or is a notice, so that it is not text of the answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_of_tool: bool,
     /// Delay after the previous message, in milliseconds.

@@ -58,8 +58,8 @@ pub(super) fn isolated(ask: Ask, job: &Job, turn: &AgentTurn, now: u64) -> Inbou
     }
 }
 
-/// Adds the destination of the answer; an error if there is none. Missing values are taken from the last route of the
-/// main session, because a job's own session has none.
+/// Adds the destination of the answer; an error says why it cannot be delivered. Missing values are taken from the
+/// last route of the main session, because a job's own session has none.
 pub(super) async fn addressed(
     hub: &Hub,
     inbound: Inbound,

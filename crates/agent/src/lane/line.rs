@@ -69,8 +69,8 @@ impl Lane {
     }
 
     async fn enqueue(&mut self, mut queued: Queued, mut active: Option<&mut Queued>, is_idle: bool) {
-        // A compaction command does not wait for the active run, which makes the context longer. A recovered command
-        // has already aborted what it had to.
+        // A compaction or plugin command aborts the active run: a compaction should not wait for a run that makes the
+        // context longer. A recovered command has already done so.
         let is_wish = queued.wish().is_some() && !queued.is_of_house() && !queued.was_found;
         let is_anew = queued.inbound.begins_anew();
         if is_wish {

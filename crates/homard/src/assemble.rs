@@ -1,4 +1,4 @@
-//! From the config to a hub at work: models, agents, the journal.
+//! Builds a running hub from the config: models, agents, the journal.
 
 pub(crate) mod approvals;
 pub(crate) mod chain;
@@ -42,49 +42,50 @@ use crate::{
     permissions,
 };
 
-/// How long a run may take when nobody says so.
+/// Run timeout in seconds if the config sets none.
 const TIMEOUT: u64 = 600;
-/// The longest that can be asked for, in seconds: some months, far from where clocks overflow.
+/// Maximum run timeout in seconds: some months, far below where clock arithmetic overflows.
 pub(crate) const MAX_TIMEOUT: u64 = 10_000_000;
 
-/// How long hooks may take to hear of everything when the house is closed.
+/// How long shutdown waits for hooks to process their pending events.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// How long MCP servers are waited for where their tools are needed at once.
+/// How long to wait for MCP servers where their tools are needed immediately.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// What a process opens the state directory for.
+/// Why a process opens the state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To run one turn and exit: nothing is started that would need the process later.
+    /// To run one turn and exit; starts nothing that needs the process to stay alive.
     OneTurn,
-    /// To serve as the gateway.
+    /// To run the gateway.
     Gateway,
 }
 
-/// A hub at work on a state directory that this process owns.
+/// A running hub with a state directory that this process owns.
 #[derive(Debug)]
 pub(crate) struct House {
     pub(crate) hub: Hub,
     pub(crate) journal: Arc<Journal>,
-    /// What people should know of a model that nobody chose.
+    /// A remark for the user about a model that Homard chose by itself.
     pub(crate) remark: Option<String>,
-    /// What is wrong with some agent, which works all the same.
+    /// Warnings about agents that work nevertheless.
     pub(crate) troubles: Vec<String>,
     pub(crate) office: Office,
     upkeep: JoinHandle<()>,
-    /// Who sends checkpoints of the audit log, if the config names a place.
+    /// Sends checkpoints of the audit log, if the config names a destination.
     shipping: Option<Shipping>,
 }
 
 impl House {
-    /// Takes the state directory and opens the hub.
+    /// Locks the state directory and opens the hub.
     pub(crate) fn open(
         chosen: &Chosen,
         paths: &Paths,
         purpose: Purpose,
     ) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
-        // Whoever asks for the time zone first waits until all that there are were found: meanwhile the journal is opened.
+        // The first lookup of the system time zone enumerates the time zone database; do it while the journal is
+        // opened.
         tokio::task::spawn_blocking(TimeZone::system);
         permissions::close(paths)?.iter().for_each(|told| tracing::warn!("{told}"));
         let config = &chosen.loaded.config;
@@ -94,7 +95,7 @@ impl House {
         if let Some(count) = config.trace.keep_runs {
             journal.keep_runs(count);
         }
-        // Before any command, and before anybody reads what one that was cut off has left.
+        // Before any command runs, and before anything reads what an interrupted command has left behind.
         let tidied = sandbox::tidy(&paths.state);
         let (audit, ends) = audit::open(paths, &journal);
         let (office, wrong) = Office::new((paths, purpose), &chosen.loaded, audit);
@@ -122,8 +123,8 @@ impl House {
         Ok((Self { hub, journal, remark, troubles, office, upkeep, shipping }, feed))
     }
 
-    /// Waits a little for MCP servers and plugins that are not ready yet, and gives the agents their tools. Says what is wrong now
-    /// and was not before.
+    /// Waits briefly for MCP servers and plugins that are not ready yet and gives the agents their tools. Returns the
+    /// warnings that are new since the hub was opened.
     pub(crate) async fn settle(&self, loaded: &Loaded<Config>) -> Result<Vec<String>> {
         let (servers, guests) = tokio::join!(self.office.bench.outside.settled(SETTLE), self.office.guests.settled());
         if !servers && !guests {
@@ -134,16 +135,16 @@ impl House {
         Ok(troubles)
     }
 
-    /// Stops what is at work, waits until all is stored, and gives the state directory back.
+    /// Stops all runs, waits until everything is stored, and unlocks the state directory.
     pub(crate) async fn close(self) -> Result<()> {
         self.hub.shut_down().await;
-        // Whoever watches runs hears of the last one, too.
+        // Hooks receive the events of the last run, too.
         self.hub.flush_hooks(FLUSH).await;
         self.upkeep.abort();
-        // Nobody could ask for them any more.
+        // Background commands end: no process will be left to poll them.
         self.office.bench.background.end_all().await;
         self.office.close().await;
-        // What it kept of the end goes to disk with the rest.
+        // The audit records of the shutdown are flushed with the rest.
         let audit = self.office.audit.clone();
         audit.catch_up();
         tokio::task::spawn_blocking(move || audit.flush()).await.context("the audit log broke")?;
@@ -155,7 +156,7 @@ impl House {
     }
 }
 
-/// Sets a hub up by another config, which is valid: what begins from here on goes by it. Says what is wrong with some agent.
+/// Applies another, valid config to a hub; new runs use it. Returns warnings about agents and channels.
 pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
     let Staff { agents, mut troubles, .. } = office.staff(loaded)?;
     troubles.extend(office.channels.set_up(loaded));
@@ -166,14 +167,15 @@ pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Res
     Ok(troubles)
 }
 
-/// Sets a hub up again by the config that it has: there may be other tools. Says what is wrong with some agent.
+/// Rebuilds the agents from the same config because the available tools may have changed. Returns warnings about
+/// agents.
 pub(crate) fn set_up_again(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
     let Staff { agents, troubles, .. } = office.staff(loaded)?;
     hub.set_up(agents, rules(&loaded.config, office));
     Ok(troubles)
 }
 
-/// The rules of the house, by the config.
+/// Builds the hub's rules from the config.
 fn rules(config: &Config, office: &Office) -> Rules {
     let limits = |channel: &Channel| ChannelLimits {
         direct: channel.dm_history_limit,
@@ -197,19 +199,20 @@ fn rules(config: &Config, office: &Office) -> Rules {
     }
 }
 
-/// How many conversations and how many runs of theirs are at work at once, by the config.
+/// Returns the concurrency limits for sessions and for subagents from the config.
 pub(crate) fn slots(config: &Config) -> (usize, usize) {
     let defaults = &config.agents.defaults;
     (defaults.max_concurrent.unwrap_or(4), defaults.subagents.max_concurrent.unwrap_or(8))
 }
 
-/// How long a run may take, by the config; `None` for as long as it takes.
+/// Returns the run timeout from the config; `None` means no limit.
 pub(crate) fn timeout(config: &Config) -> Option<Duration> {
     let seconds = config.agents.defaults.timeout_seconds.unwrap_or(TIMEOUT).min(MAX_TIMEOUT);
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-/// The keys in the environment of this process, and in the config's section for those that are not in it.
+/// Reads the API keys from the environment of this process; variables that are not set there come from the config's
+/// `env` section.
 pub(crate) fn environment(more: &BTreeMap<String, String>) -> Environment {
     Environment::read(|name| match paths::env(name) {
         Some(value) => value.into_string().ok(),

@@ -1,5 +1,5 @@
-//! From the state directory to a desk where commands are allowed, and everybody who may allow them hears of it; from
-//! the config to what has to be asked there.
+//! Builds the approvals store of a state directory and publishes its events to clients; derives from the config which
+//! commands need approval.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::{
     paths::Paths,
 };
 
-/// Opens the desk of a state directory that this process owns, for everybody in its house.
+/// Opens the approvals of a state directory that this process owns and connects them to the hub.
 pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<Desk> {
     let ambient = hub.ambient();
     let shelf = Files { files: ApprovalFiles::new(&paths.state), ambient: ambient.clone() };
@@ -38,14 +38,14 @@ pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<Desk> {
     Ok(desk)
 }
 
-/// Takes up what waited when the gateway before ended. The tasks end by themselves.
+/// Resumes the approvals that were pending when the previous gateway ended. The spawned tasks end by themselves.
 pub(crate) fn resume(house: &House, config: &Config, paths: &Paths) {
     if let Some(desk) = house.hub.desk() {
         drop(follow::resume(desk, &house.hub, &later(house, config, paths, desk)));
     }
 }
 
-/// Runs what was allowed in this process, and waits for it.
+/// Runs the approved commands in this process and waits for them.
 pub(crate) async fn finish(house: &House, config: &Config, paths: &Paths) {
     let Some(desk) = house.hub.desk() else { return };
     let later = later(house, config, paths, desk);
@@ -54,19 +54,19 @@ pub(crate) async fn finish(house: &House, config: &Config, paths: &Paths) {
     }
 }
 
-/// How what was allowed is run.
+/// Returns the function that runs an approved command.
 fn later(house: &House, config: &Config, paths: &Paths, desk: &Desk) -> follow::Later {
     Exec::new(house.office.bench.exec(config, paths)).later(desk, &house.hub)
 }
 
-/// How strict a config is about commands: for all agents, and for each.
+/// Derives the approval policy for commands from the config: for all agents, and for each.
 pub(super) fn asking(config: &Config) -> Approvals {
     let said = &config.tools.exec;
     let mut all = wish(said.security.map(|word| word.0), said.ask.map(|word| word.0));
     if said.sandbox.mode.is_some_and(|word| word.0 == Mode::Guarded) {
         all = strictest(all, wish(Some(Security::Allowlist), Some(Ask::OnMiss)));
     }
-    // Where nobody says anything, the sandbox is what holds commands.
+    // Without a setting, all commands are allowed: the sandbox confines them.
     all.security = all.security.or(Some(approval::Security::Full));
     let members = config.agents.members();
     let own = members.iter().map(|agent| {
@@ -78,7 +78,7 @@ pub(super) fn asking(config: &Config) -> Approvals {
     Approvals { all, own: own.collect(), safe_bins: said.safe_bins.clone().unwrap_or_else(usual) }
 }
 
-/// What a section of the config means. Who wants to be asked about what is not on the list wants a list.
+/// Converts a section of the config. `ask: on-miss` without `security` implies an allowlist.
 fn wish(security: Option<Security>, ask: Option<Ask>) -> Wish {
     let listed = (ask == Some(Ask::OnMiss)).then_some(Security::Allowlist);
     Wish {
@@ -102,13 +102,13 @@ fn strictest(one: Wish, other: Wish) -> Wish {
     }
 }
 
-/// Ends what nobody answers, and tells clients what is asked and answered, until it is stopped.
+/// Expires unanswered requests and publishes requests and decisions to clients, until stopped.
 pub(crate) fn start(desk: &Desk, news: News, stop: CancellationToken) -> [JoinHandle<()>; 2] {
     let listening = tell(desk.clone(), news, stop.clone());
     [task::spawn("approvals", desk.clone().run(stop)), task::spawn("approvals told", listening)]
 }
 
-/// Commands may hold secrets: only those who may allow them are told.
+/// Commands may contain secrets: events go only to clients with the approvals scope.
 async fn tell(desk: Desk, news: News, stop: CancellationToken) {
     let audience = Audience { needs: Some(Scope::Approvals), since: Generation::Three };
     let mut heard = desk.listen();
@@ -126,7 +126,7 @@ async fn tell(desk: Desk, news: News, stop: CancellationToken) {
     }
 }
 
-/// The approvals of a state directory.
+/// Stores the approvals of a state directory in files.
 #[derive(Debug)]
 struct Files {
     files: ApprovalFiles,
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// What counts for an agent in the end, where the file says nothing.
+    /// Returns the effective levels of an agent if the approvals file has no entry.
     fn levels(text: &str, agent: &str) -> (&'static str, &'static str) {
         let asking = asking(&Config::parse(text).unwrap());
         let own = asking.own.get(&AgentId::normalize(agent)).copied();
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_config_says_what_may_run_and_who_is_asked() {
         for (exec, expected) in [
-            // On a miss nobody is asked where there is no list.
+            // Without an allowlist there are no misses, so `on-miss` never asks.
             ("{}", ("full", "on-miss")),
             ("{sandbox: {mode: 'full'}}", ("full", "on-miss")),
             ("{ask: 'off'}", ("full", "off")),

@@ -1,4 +1,4 @@
-//! Which models an agent asks, and in which order; and which one if nobody said.
+//! Model selection of an agent: the primary model, its fallbacks, and the default if the config names none.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::{
     config::{Config, DEMO, Named, agents::Agent},
 };
 
-/// The model that answers if a provider's key is there and nobody named a model; of several providers the first.
+/// Default model per provider, for configs that name no model. The first provider with a credential wins.
 const FIRST_CHOICES: &[(&str, &str)] = &[
     ("anthropic", "claude-opus-5-5"),
     ("openai", "gpt-6.1-sol"),
@@ -29,37 +29,37 @@ const FIRST_CHOICES: &[(&str, &str)] = &[
     ("zai", "glm-5.3"),
 ];
 
-/// The models of an agent.
+/// The models of an agent, in the order in which they are tried.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    /// The first choice, then the fallbacks. Never empty.
+    /// The primary model, then the fallbacks. Never empty.
     pub(crate) models: Vec<Named>,
-    /// Fallbacks that are not asked.
+    /// Fallbacks that are not used.
     pub(crate) left_out: Vec<LeftOut>,
     pub(crate) why: Why,
 }
 
-/// A fallback that is not asked. It is no reason not to ask the others.
+/// A fallback that is not used. The remaining ones still are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     pub(crate) name: String,
-    /// A whole sentence.
+    /// Reason, as a complete sentence.
     pub(crate) reason: String,
 }
 
-/// Why the first choice is the first.
+/// Why the primary model was selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// The config says so.
+    /// The config names it.
     Named,
-    /// There is a key for it: where, and for which other providers there are some, too.
+    /// A credential for it exists: its source, and the other providers that have one, too.
     Key { from: String, others: Vec<&'static str> },
-    /// There is nothing else.
+    /// There is no credential; the demo model answers.
     Nothing,
 }
 
 impl Chain {
-    /// The models of an agent, by the config; without one, by the keys that are there.
+    /// Selects the models of an agent from the config or, if it names none, by the available credentials.
     pub(crate) fn of(config: &Config, agent: &Agent, models: &Models, keyring: &Keyring) -> Result<Self> {
         let own = agent.model.as_ref();
         let shared = config.agents.defaults.model.as_ref();
@@ -107,12 +107,12 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The first choice, by name.
+    /// Returns the name of the primary model.
     pub(crate) fn first(&self) -> String {
         self.models.first().map_or_else(|| DEMO.to_owned(), Named::name)
     }
 
-    /// What people should know of a choice that they did not make.
+    /// Returns a remark for the user if the model was selected by credential and not by the config.
     pub(crate) fn remark(&self, config: &Path) -> Option<String> {
         let Why::Key { from, others } = &self.why else { return None };
         let first = self.first();
@@ -125,7 +125,7 @@ impl Chain {
     }
 }
 
-/// The model of whoever has a key.
+/// Selects the default model of the first provider that has a usable credential.
 fn found(models: &Models, keyring: &Keyring) -> (String, Why) {
     let mut usable = FIRST_CHOICES.iter().filter_map(|(provider, model)| {
         let keys = models.keys(keyring, provider).into_iter().flat_map(|(_, keys)| keys);

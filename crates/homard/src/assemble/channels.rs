@@ -1,8 +1,8 @@
-//! Chat platforms in the house: who listens there, and who speaks.
+//! The configured chat platforms: inbound and outbound messages.
 //!
-//! `channels/build` makes a channel of an account of the config, `policy` what decides about its messages. `desk` brings
-//! what comes in to the hub, over the `spool` that a crash leaves; `courier` takes out what the hub says; `door` is where
-//! platforms come to us. `standing` tells people how it is all doing.
+//! `channels/build` creates a channel from an account of the config, `policy` the access policy for its messages.
+//! `desk` passes inbound messages to the hub, over the `spool`, which survives a crash; `courier` sends what the hub
+//! delivers; `door` serves the webhooks of platforms. `standing` records the state of each account.
 
 mod approve;
 mod build;
@@ -49,7 +49,7 @@ pub(crate) use approve::approve;
 pub(crate) use build::{KINDS, issuer, label};
 pub(crate) use door::Doors;
 
-/// The chat platforms of a house. Clones are the same.
+/// The chat platforms of a gateway. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Channels(Arc<Inner>);
 
@@ -59,13 +59,13 @@ struct Inner {
     road: Road,
     book: Arc<Book>,
     accounts: Mutex<Accounts>,
-    /// By the name of the file: two desks of one account, the old and the new, have the same.
+    /// By file name: the old and the new pipeline of an account share one spool.
     spools: Mutex<BTreeMap<String, Arc<Spool>>>,
-    /// Those that cannot be used, and why.
+    /// Accounts that cannot be used, and why.
     broken: Mutex<Vec<((String, String), String)>>,
-    /// Answers that are being written, once somebody asks.
+    /// Replies that are being streamed, created on first use.
     drafts: OnceLock<Arc<Drafts>>,
-    /// Set when what comes in is listened to; fires when it is not any more.
+    /// Set when inbound messages are received; cancelled when that stops.
     listening: OnceLock<CancellationToken>,
     ambient: Ambient,
 }
@@ -76,9 +76,9 @@ type Accounts = BTreeMap<(String, String), Arc<Account>>;
 pub(crate) struct Account {
     pub(crate) channel: Arc<dyn Channel>,
     built: Built,
-    /// What the config says of it.
+    /// The account's section of the config.
     pub(crate) said: section::Account,
-    /// What it was made of: another one takes its place when that changes.
+    /// The parts of the config that the account was built from: if they change, it is rebuilt.
     made_of: Value,
     policy: Arc<RwLock<Arc<Policy>>>,
     standing: Arc<Standing>,
@@ -94,22 +94,22 @@ impl std::fmt::Debug for Channels {
 }
 
 impl Account {
-    /// Who takes what comes in, if anybody listens.
+    /// Returns the inbound pipeline, if one is running.
     fn desk(&self) -> Option<&Arc<Desk>> {
         self.desk.get()
     }
 
-    /// What the account is called.
+    /// Returns the account's name.
     fn name(&self) -> String {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).at.account().to_owned()
     }
 
-    /// Which files may go out with messages.
+    /// Returns which files may be attached to messages.
     fn files(&self) -> FileAccess {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).files.clone()
     }
 
-    /// Remembers what we said, if it was said.
+    /// Remembers the ids of messages that were sent successfully.
     fn remember(&self, to: &str, said: &Result<Receipt, CourierError>) {
         let Ok(receipt) = said else { return };
         let all = receipt.details["messageIds"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -117,12 +117,12 @@ impl Account {
         all.chain(last).for_each(|message| self.ours.remember(to, message));
     }
 
-    /// How it is doing, as clients are told.
+    /// Returns the account's state as reported to clients.
     pub(crate) fn view(&self) -> Value {
         self.standing.view()
     }
 
-    /// What happened of late, oldest first.
+    /// Returns recent incidents, oldest first.
     pub(crate) fn story(&self) -> Vec<(u64, String)> {
         self.standing.story()
     }
@@ -135,7 +135,7 @@ impl Drop for Account {
 }
 
 impl Channels {
-    /// Channels that are not set up yet.
+    /// Creates the channels without any account.
     pub(super) fn new(paths: &Paths, hub: &Arc<OnceLock<Hub>>) -> Self {
         Self(Arc::new(Inner {
             paths: paths.clone(),
@@ -151,14 +151,14 @@ impl Channels {
         }))
     }
 
-    /// Sets them up by a config, and says what is wrong. What has not changed goes on undisturbed.
+    /// Applies a config and returns warnings. Accounts whose config has not changed keep running.
     pub(super) fn set_up(&self, loaded: &Loaded<Config>) -> Vec<String> {
         let (mut next, mut troubles, mut broken) = (Accounts::new(), Vec::new(), Vec::new());
         let mut accounts = self.accounts();
         for (channel, said) in &loaded.config.channels {
             let name = channel.trim().to_lowercase();
             if !KINDS.iter().any(|(known, _)| *known == name) {
-                // Other programs read this file, too.
+                // Sections of unknown platforms are ignored: other programs read this file, too.
                 continue;
             }
             let described = said.described();
@@ -169,7 +169,7 @@ impl Channels {
                 }
                 let key = (name.clone(), account);
                 if let Some(why) = &said.fault {
-                    // That it is down is told with its place in the config.
+                    // The config check reports this fault with its place in the file.
                     broken.push((key, why.clone()));
                     continue;
                 }
@@ -194,7 +194,7 @@ impl Channels {
         troubles
     }
 
-    /// An account as a config wants it: the one that there is, or another.
+    /// Returns an account for a config: the existing one if it still matches, else a new one.
     fn account_of(
         &self,
         (channel, name): &(String, String),
@@ -224,7 +224,7 @@ impl Channels {
         }))
     }
 
-    /// Listens on all of them until it is told to stop, and says what is wrong with some.
+    /// Starts to receive messages on all accounts until `stop` is cancelled. Returns warnings.
     pub(crate) fn begin(&self, stop: CancellationToken) -> Vec<String> {
         self.0.listening.get_or_init(|| stop.clone());
         let channels = self.clone();
@@ -238,8 +238,8 @@ impl Channels {
         self.accounts().iter().filter_map(|(key, account)| self.listen(key, account)).collect()
     }
 
-    /// Sees to an unfinished answer that the last process left: if its run says nothing, it is taken back. Else the answer
-    /// comes, or has come, in its place.
+    /// Resolves a draft message that the previous process left: if its run has no reply, the draft is deleted.
+    /// Otherwise the reply replaces it, or already has.
     async fn clear_up(self, run: RunId, spot: Spot) {
         let Some(hub) = self.0.hub.get() else { return };
         let says_nothing = match hub.follow(&run) {
@@ -257,12 +257,12 @@ impl Channels {
         }
     }
 
-    /// Answers that are being written.
+    /// Returns the drafts: replies that are being streamed.
     fn drafts(&self) -> &Arc<Drafts> {
         self.0.drafts.get_or_init(|| Arc::new(Drafts::open(self.0.paths.state.join("channels/drafts.json"))))
     }
 
-    /// Opens the desk of an account, if it has none. Says what is wrong with what was left there.
+    /// Starts the inbound pipeline of an account if it has none. Returns a warning if its spool was damaged.
     fn listen(&self, key: &(String, String), account: &Arc<Account>) -> Option<String> {
         let hub = self.0.hub.get()?;
         let mut trouble = None;
@@ -290,29 +290,29 @@ impl Channels {
         trouble
     }
 
-    /// Every account, by channel and name.
+    /// Returns all accounts by channel and name.
     pub(crate) fn all(&self) -> Vec<((String, String), Arc<Account>)> {
         self.accounts().iter().map(|(key, account)| (key.clone(), account.clone())).collect()
     }
 
-    /// Those that do not work now, and why.
+    /// Returns the accounts that are down, and why.
     pub(crate) fn down(&self) -> Vec<((String, String), String)> {
         let accounts = self.accounts();
         let down = accounts.iter().filter_map(|(key, account)| Some((key.clone(), account.standing.outage()?)));
         down.chain(self.broken()).collect()
     }
 
-    /// Those that cannot be used, and why.
+    /// Returns the accounts that cannot be used, and why.
     pub(crate) fn broken(&self) -> Vec<((String, String), String)> {
         self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Those who asked to be let in, and those who were.
+    /// Returns the pairing store: pending requests and approved senders.
     pub(crate) fn book(&self) -> &Arc<Book> {
         &self.0.book
     }
 
-    /// Says something at once, and tells what became of it.
+    /// Sends a message immediately, without the outbox, and returns the result.
     pub(crate) async fn say(
         &self,
         (channel, account): (Option<&str>, Option<&str>),
@@ -326,7 +326,7 @@ impl Channels {
         Ok((channel, said?))
     }
 
-    /// What has not arrived, as far as is known.
+    /// Returns the deliveries that have not arrived, as far as known.
     pub(crate) async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
         match self.0.hub.get() {
             Some(hub) => hub.outbox().await,
@@ -334,7 +334,7 @@ impl Channels {
         }
     }
 
-    /// Asks the platform who we are there.
+    /// Queries the platform for our own identity.
     pub(crate) async fn probe(account: &Account) -> Result<Probe, String> {
         account.channel.probe().await.map_err(|failure| failure.to_string())
     }
@@ -344,13 +344,13 @@ impl Channels {
         policy.usual_to(&self.0.book.approved(&policy.at).unwrap_or_default())
     }
 
-    /// Whether the owner named a chat of an account.
+    /// Returns true if the owner has named this chat or approved its sender.
     fn knows(&self, account: &Account, id: &str) -> bool {
         let policy = account.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
         policy.knows(id, &self.0.book.approved(&policy.at).unwrap_or_default())
     }
 
-    /// Where it is noted what was loaded for messages.
+    /// Returns the audit log for recording downloads of attachments.
     fn audit(&self) -> Audit {
         self.0.hub.get().map(Hub::audit).unwrap_or_default()
     }
@@ -372,7 +372,7 @@ impl Channels {
     }
 }
 
-/// The parts of the config that an account is made of.
+/// Returns the parts of the config that an account is built from.
 fn made_of(loaded: &Loaded<Config>, channel: &str, account: &str) -> Value {
     let said = &loaded.tree["channels"][channel];
     let mut own = said.clone();
@@ -384,7 +384,7 @@ fn made_of(loaded: &Loaded<Config>, channel: &str, account: &str) -> Value {
     Value::Array([own].into_iter().chain(mine).collect())
 }
 
-/// A name that is a part of the name of a file.
+/// Replaces characters that are unsafe in file names.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' }).take(64).collect()
 }

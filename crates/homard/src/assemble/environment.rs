@@ -1,4 +1,4 @@
-//! The keys that are in the environment.
+//! API keys from environment variables.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use homard_providers::{
     quirks::{self, PROVIDERS},
 };
 
-/// Where the keys of providers are that have no table of quirks. The first that is set counts.
+/// Environment variables of providers without an entry in the quirks table. The first one that is set is used.
 const MORE: &[(&str, &[&str])] = &[
     ("cerebras", &["CEREBRAS_API_KEY"]),
     ("minimax", &["MINIMAX_API_KEY"]),
@@ -21,7 +21,7 @@ const MORE: &[(&str, &[&str])] = &[
     ("venice", &["VENICE_API_KEY"]),
 ];
 
-/// The variables that hold a provider's key, the first choice first.
+/// Returns the environment variables for a provider's key, in order of preference.
 pub(crate) fn names(provider: &str) -> &'static [&'static str] {
     let provider = provider_name(provider);
     match quirks::provider(&provider) {
@@ -30,12 +30,12 @@ pub(crate) fn names(provider: &str) -> &'static [&'static str] {
     }
 }
 
-/// The keys in the environment, by the names of their variables.
+/// API keys from the environment, by variable name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Environment(BTreeMap<&'static str, Secret>);
 
 impl Environment {
-    /// Looks at every variable that may hold a key.
+    /// Reads every variable that may hold a key.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let known = PROVIDERS.iter().map(|provider| provider.env).chain(MORE.iter().map(|(_, names)| *names));
         let set = known.flatten().filter_map(|name| {
@@ -45,7 +45,7 @@ impl Environment {
         Self(set.collect())
     }
 
-    /// The key of a provider, and the variable that it is in.
+    /// Returns the key of a provider and the variable that holds it.
     pub(crate) fn key(&self, provider: &str) -> Option<(&'static str, Auth)> {
         let (name, secret) = names(provider).iter().find_map(|name| Some((*name, self.0.get(name)?.clone())))?;
         Some((name, if name.ends_with("_TOKEN") { Auth::Token(secret) } else { Auth::Key(secret) }))

@@ -1,4 +1,4 @@
-//! Plugins in the house: what they add to the loop, to the agents' tools and to the gateway, and what they may ask for.
+//! Plugins of a gateway: their hooks, tools, services and routes, and the API that they may call.
 
 mod host;
 mod rooms;
@@ -27,22 +27,22 @@ use crate::{
 
 pub(crate) use rooms::{Rooms, Transforms};
 
-/// How long plugins of which nothing is known may take where they are needed at once.
+/// How long to wait for plugins whose capabilities are not known yet, where they are needed immediately.
 const LEARNING: Duration = Duration::from_secs(10);
 
-/// How long the loop may take to be given what was learned.
+/// How long to wait until the hub uses the capabilities that plugins have reported.
 const GIVING: Duration = Duration::from_secs(5);
 
-/// The plugins of a house, and the hooks beside them. Clones are the same.
+/// The plugins of a gateway, and the internal hooks. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Guests {
     plugins: Arc<Plugins>,
-    /// Those who hear signals without being plugins.
+    /// Signal listeners that are not plugins: the internal hooks.
     listeners: Vec<Arc<dyn Listener>>,
-    /// Who takes part in the loop, and the edition of the plugins' list by which that is known: as long as it is the same,
-    /// they are the same, with what waits to be told to them.
+    /// The hooks, and the revision of the plugin list that they were built from. While the revision is unchanged the
+    /// same objects are used, so that their queued events are kept.
     hooks: Arc<Mutex<Option<(u64, Hooks)>>>,
-    /// The edition that the loop goes by.
+    /// The revision that the hub uses.
     given: Arc<watch::Sender<u64>>,
     changed: Arc<Notify>,
 }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Guests {
 }
 
 impl Guests {
-    /// Finds them, by the config; nobody is started yet. Says what is wrong with some. Needs a runtime.
+    /// Finds the plugins of the config without starting them. Returns warnings. Needs a runtime.
     pub(crate) fn open(
         loaded: &Loaded<Config>,
         paths: &Paths,
@@ -89,12 +89,12 @@ impl Guests {
         (Self { plugins, listeners, hooks: Arc::default(), given: Arc::default(), changed }, wrong)
     }
 
-    /// How each plugin stands.
+    /// Returns the state of each plugin.
     pub(crate) fn status(&self) -> Vec<Status> {
         self.plugins.status()
     }
 
-    /// The plugins and hooks that fail all the time: the kind, the name, and how often.
+    /// Returns the plugins and hooks that fail repeatedly: kind, name, and reason.
     pub(super) fn failing(&self) -> Vec<(&'static str, String, String)> {
         let throwing = self.plugins.throwing().into_iter().map(|one| {
             let why = format!("it throws errors that it does not catch: {one}");
@@ -104,12 +104,12 @@ impl Guests {
         throwing.chain(hooks).collect()
     }
 
-    /// What plugins add to the house, as far as it is known.
+    /// Returns what plugins add, as far as it is known.
     pub(crate) fn extensions(&self) -> Extensions {
         self.plugins.extensions()
     }
 
-    /// Who takes part in the loop.
+    /// Returns the hooks, listeners and commands for the current revision.
     pub(crate) fn hooks(&self) -> Hooks {
         let edition = *self.plugins.watch().borrow();
         let mut held = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,8 +125,8 @@ impl Guests {
         hooks
     }
 
-    /// What agents can do with plugins.
-    /// Those that are optional only if the config names them, their plugin, or all of plugins.
+    /// Returns the tools of plugins. Optional tools are included only if the config names them, their plugin, or
+    /// `group:plugins`.
     pub(super) fn tools(&self, config: &Config) -> Vec<Arc<dyn Tool>> {
         let wanted = config.tools.named();
         let is_named = |name: &str| wanted.iter().any(|wanted| wanted == name);
@@ -136,14 +136,16 @@ impl Guests {
         tools.map(|tool| tool as Arc<dyn Tool>).collect()
     }
 
-    /// Waits until something else is known of them. Whoever does has given the loop what was known before.
+    /// Waits until the plugins' capabilities change. The caller has applied the previous ones to the hub before it
+    /// calls this.
     pub(super) async fn changed(&self) {
         let edition = self.hooks.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(edition, _)| *edition);
         self.given.send_replace(edition.unwrap_or_default());
         self.changed.notified().await;
     }
 
-    /// Starts those of which nothing is known and waits a little for what they say; says whether there were any.
+    /// Starts the plugins whose capabilities are unknown and waits briefly for their registrations. Returns true if
+    /// anything changed.
     pub(super) async fn settled(&self) -> bool {
         let before = *self.plugins.watch().borrow();
         if timeout(LEARNING, self.plugins.learn()).await.is_err() {
@@ -152,7 +154,7 @@ impl Guests {
         *self.plugins.watch().borrow() != before
     }
 
-    /// Waits until the loop goes by all that is known now, so that what happens next is told to everybody.
+    /// Waits until the hub uses the current capabilities, so that all plugins receive the following events.
     async fn given(&self) {
         let edition = *self.plugins.watch().borrow();
         let mut given = self.given.subscribe();
@@ -161,7 +163,7 @@ impl Guests {
         }
     }
 
-    /// Learns of those of which nothing is known, and starts what runs in the background.
+    /// Starts the plugins whose capabilities are unknown, then the background services.
     pub(crate) async fn begin(&self) {
         self.plugins.learn().await;
         self.given().await;
@@ -172,7 +174,7 @@ impl Guests {
         }
     }
 
-    /// Stops what runs in the background, the last first, and ends all processes.
+    /// Stops the background services in reverse order and ends all plugin processes.
     pub(super) async fn close(&self) {
         for service in self.extensions().services.iter().rev() {
             service.stop().await;
@@ -181,7 +183,7 @@ impl Guests {
     }
 }
 
-/// The names that are the house's own.
+/// Names that plugins cannot register because the gateway uses them.
 fn reserved() -> Reserved {
     let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Reserved {

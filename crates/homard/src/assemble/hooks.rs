@@ -1,4 +1,4 @@
-//! From the config to the hooks that run beside agents.
+//! Builds the internal hooks from the config.
 
 use std::{
     path::Path,
@@ -20,10 +20,10 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// Who sends what hooks ask of agents.
+/// Sender of the messages that hooks submit to agents.
 const HOOK: &str = "hook";
 
-/// Those who hear what happens, and what is wrong with some.
+/// Returns the hooks as listeners, and warnings.
 pub(super) fn open(
     loaded: &Loaded<Config>,
     paths: &Paths,
@@ -38,7 +38,7 @@ pub(super) fn open(
     (listeners, wrong.map(|problem: Problem| problem.to_string()).collect())
 }
 
-/// Has the default agent take a turn in a session of its own. Nobody is sent its answer.
+/// Starts a run of the default agent in a session of its own. The reply is not delivered.
 fn boot(hub: Arc<OnceLock<Hub>>) -> Ask {
     Arc::new(move |text| {
         let hub = hub.clone();
@@ -57,10 +57,11 @@ fn boot(hub: Arc<OnceLock<Hub>>) -> Ask {
     })
 }
 
-/// Where hooks are, and by which rules they are judged. The workspace is the default agent's: hooks are for all.
+/// Returns where hooks are looked for and how they are filtered. The workspace is the default agent's, because hooks
+/// are global.
 pub(crate) fn settings(loaded: &Loaded<Config>, paths: &Paths) -> Settings {
     let (said, home) = (&loaded.config.hooks.internal, paths::home());
-    // A path that says nothing of where it begins is one in the state directory.
+    // Relative paths are resolved against the state directory.
     let place = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
     let agent = loaded.config.agents.member(None);
     let workspace =

@@ -8,29 +8,29 @@ use homard_providers::{Auth, Secret};
 use super::{environment, models::Models};
 use crate::auth::{Keyring, Kind, Profile, sign_in::SignIn};
 
-/// A credential, ready to be used.
+/// A credential, ready to use.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
-    /// What cooldowns are kept under.
+    /// Id under which cooldowns are stored.
     pub(crate) id: String,
     pub(crate) credential: Credential,
     pub(crate) way: Way,
 }
 
-/// How one is let in with a credential.
+/// How a credential authenticates.
 #[derive(Debug, Clone)]
 pub(crate) enum Way {
-    /// By itself.
+    /// A static key or token.
     Plain(Auth),
-    /// As long as it is good.
+    /// A sign-in whose access token is renewed.
     SignIn(Arc<SignIn>),
-    /// Nobody asks for one.
+    /// The provider needs no credential.
     Free,
-    /// Not at all, and why.
+    /// Unusable, with the reason.
     Closed(String),
 }
 
-/// Where a credential comes from.
+/// Origin of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Profile,
@@ -38,12 +38,12 @@ pub(crate) enum Source {
     Config(String),
     /// None is needed.
     None,
-    /// One is needed, and there is none.
+    /// One is needed but missing.
     Missing,
 }
 
 impl Source {
-    /// Where the credential with this id comes from.
+    /// Derives the origin from a credential's id.
     pub(crate) fn of(id: &str) -> Self {
         match id.split_once(':') {
             Some(("env", name)) => Self::Environment(name.to_owned()),
@@ -57,7 +57,7 @@ impl Source {
 }
 
 impl Models {
-    /// The credentials of a provider in ranks: each rank has its own order. Never nobody.
+    /// Returns the credentials of a provider in ranks; each rank has its own order. Never empty.
     pub(crate) fn keys(&self, keyring: &Keyring, provider: &str) -> Vec<(Order, Vec<Key>)> {
         let given = keyring.order.get(provider).or_else(|| self.order.get(provider));
         let (order, profiles) = match given {
@@ -74,17 +74,17 @@ impl Models {
         let lent = self.environment.key(provider).map(|(name, auth)| plain(format!("env:{name}"), auth));
         let own = self.extras(provider).and_then(|extras| match (&extras.key, &extras.key_fault) {
             (Some(auth), _) => Some(plain(format!("config:{provider}"), auth.clone())),
-            // The config names a key, so the provider is not asked without one.
+            // The config names a key that cannot be resolved: do not send requests without one.
             (None, Some(why)) => Some(closed(provider, why.clone())),
             (None, None) => None,
         });
         let mut rest: Vec<_> = lent.into_iter().chain(own).collect();
         rest.retain(|key| key.is_new(&mut known));
-        // A key that is good for nothing is better news than none at all, but it is no key.
+        // An unusable key is listed only if there is no other: its error explains the failure.
         if rest.is_empty() && stored.is_empty() {
             rest.push(self.without(keyring, provider));
         }
-        // With at most one to choose from, its turn is always; one rank can be pinned as a whole.
+        // With at most one profile there is no rotation; one rank can be pinned as a whole.
         if order == Order::Given || stored.len() < 2 {
             stored.append(&mut rest);
             return vec![(Order::Given, stored)];
@@ -92,7 +92,8 @@ impl Models {
         vec![(order, stored), (Order::Given, rest)]
     }
 
-    /// How a provider is asked of which nobody has a key.
+    /// Returns the entry for a provider without a usable credential: keyless access, or an error that says how to
+    /// configure one.
     fn without(&self, keyring: &Keyring, provider: &str) -> Key {
         let credential = Credential::ApiKey;
         if self.is_free(provider) {
@@ -110,13 +111,13 @@ impl Models {
     }
 }
 
-/// A key that is needed and is not there.
+/// A required key that is missing.
 fn closed(provider: &str, why: String) -> Key {
     Key { id: format!("missing:{provider}"), credential: Credential::ApiKey, way: Way::Closed(why) }
 }
 
 impl Key {
-    /// Why it lets nobody in; nothing if it does.
+    /// Returns why the credential cannot be used; empty if it can.
     pub(crate) fn closed(&self) -> &str {
         match &self.way {
             Way::Closed(why) => why,
@@ -124,7 +125,7 @@ impl Key {
         }
     }
 
-    /// Whether it is no other name of one that is there.
+    /// Returns true if the same secret is not yet known under another id.
     fn is_new(&self, known: &mut HashSet<String>) -> bool {
         match &self.way {
             Way::Plain(Auth::Key(secret) | Auth::Token(secret)) => known.insert(Secret::expose(secret).to_owned()),
@@ -141,7 +142,7 @@ fn plain(id: String, auth: Auth) -> Key {
     Key { id, credential, way: Way::Plain(auth) }
 }
 
-/// A profile that may let one in. One that has expired is no candidate, unless it can be renewed.
+/// Converts a profile. Expired profiles are left out, unless they can be renewed.
 fn of_profile(profile: &Profile) -> Option<Key> {
     if trouble(profile).is_some() {
         return None;
@@ -157,7 +158,7 @@ fn of_profile(profile: &Profile) -> Option<Key> {
     }
 }
 
-/// Why a profile cannot be used, if so.
+/// Returns why a profile cannot be used, if so.
 pub(crate) fn trouble(profile: &Profile) -> Option<String> {
     match &profile.kind {
         Kind::Key(_) | Kind::Token(_) => None,

@@ -1,4 +1,4 @@
-//! The APIs that probes have found, kept in the state directory so that a restart does not probe again.
+//! Results of API probes, kept in the state directory so that a restart does not probe again.
 
 use std::{
     collections::BTreeMap,
@@ -12,47 +12,46 @@ use homard_providers::Wire;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-/// The file with what was found.
+/// The file with the probe results.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownApis(PathBuf);
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Content {
     version: u32,
-    /// By the names of the providers.
+    /// By provider name.
     providers: BTreeMap<String, Finding>,
 }
 
-/// What was found out about a provider.
+/// The API of a provider.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Finding {
-    /// Where. A provider that moves is another one.
+    /// Base URL that was probed. The result is not valid for another one.
     base_url: String,
     api: String,
     found_at: String,
 }
 
 impl KnownApis {
-    /// The findings of a state directory; there may be none yet.
+    /// Returns the probe results of a state directory; the file may not exist yet.
     pub(crate) fn of(state: &Path) -> Self {
         Self(state.join("provider-apis.json"))
     }
 
-    /// The file.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The API of a provider at this address, if it was found.
+    /// Returns the API of a provider at this base URL, if known.
     pub(super) fn get(&self, provider: &str, base_url: &str) -> Option<Wire> {
         let finding = self.read().providers.remove(provider).filter(|finding| finding.base_url == base_url)?;
         Wire::PROBED.into_iter().find(|wire| wire.api() == finding.api)
     }
 
-    /// Remembers what was found.
+    /// Stores a probe result.
     pub(super) fn put(&self, provider: &str, base_url: &str, wire: Wire) -> io::Result<()> {
         let found_at = iso(Ambient::system().now_ms());
         let finding = Finding { base_url: base_url.to_owned(), api: wire.api().to_owned(), found_at };
@@ -61,7 +60,7 @@ impl KnownApis {
         self.write(&content)
     }
 
-    /// Forgets what was found, because it is wrong.
+    /// Deletes a probe result that proved wrong.
     pub(super) fn remove(&self, provider: &str) -> io::Result<()> {
         let mut content = self.read();
         match content.providers.remove(provider) {
@@ -70,7 +69,7 @@ impl KnownApis {
         }
     }
 
-    /// A file that cannot be read holds nothing: the worst that follows is another probe.
+    /// Reads the file. An unreadable file counts as empty: the worst consequence is another probe.
     fn read(&self) -> Content {
         fs::read(&self.0).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
@@ -78,7 +77,7 @@ impl KnownApis {
     fn write(&self, content: &Content) -> io::Result<()> {
         let folder = self.0.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        // Made with mode 0600: an address may hold a secret.
+        // Created with mode 0600: a base URL may contain a secret.
         let mut file = NamedTempFile::new_in(folder)?;
         let content = Content { version: 1, providers: content.providers.clone() };
         file.write_all(serde_json::to_string_pretty(&content)?.as_bytes())?;

@@ -1,11 +1,11 @@
-//! What the journal and the plugins add to the page of metrics.
+//! Metrics of the journal and of the plugins.
 
 use std::sync::Arc;
 
 use homard_gateway::{MetricsPage, MoreMetrics};
 use homard_journal::{Figures, Journal};
 
-/// The numbers of a journal, looked up when somebody asks. It is not held.
+/// Returns a function that reads the journal's metrics for each scrape. It holds a weak reference only.
 pub(crate) fn of(journal: &Arc<Journal>) -> MoreMetrics {
     let journal = Arc::downgrade(journal);
     Arc::new(move |page| {
@@ -23,7 +23,7 @@ fn write(figures: &Figures, page: &mut MetricsPage) {
     page.counter("homard_journal_bytes_total", "Bytes of transcripts in them.", [(&[][..], *bytes as f64)]);
     let seconds = took.as_secs_f64();
     page.counter("homard_journal_commit_seconds_total", "How long they took together.", [(&[][..], seconds)]);
-    // Also when there are none, so that an alert has something to look at.
+    // Zero counts are written, too, so that alerts have a series to watch.
     let states = ["queued", "sending", "failed", "unknown", "dead"].map(|state| {
         let count = outbox.get(state).copied().unwrap_or_default();
         ([("state", state)], count as f64)

@@ -1,4 +1,4 @@
-//! From `"provider/model"` to something that answers.
+//! Resolves `"provider/model"` names to model clients.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,38 +30,38 @@ use crate::{
     config::{Config, ModelNames, Named},
 };
 
-/// All models that can be asked for, and what is needed to ask.
+/// All known models, and what is needed to send requests to them.
 #[derive(Debug)]
 pub(crate) struct Models {
     pub(crate) names: ModelNames,
     extras: BTreeMap<String, Extras>,
-    /// What may be chosen; anything if it is empty.
+    /// The models that may be selected; any if empty.
     allowed: BTreeSet<String>,
-    /// In which order the credentials of a provider are used, by the config.
+    /// Order of a provider's credentials, from the config.
     pub(super) order: BTreeMap<String, Vec<String>>,
     pub(super) environment: Environment,
     pub(crate) client: Client,
-    /// The APIs that probes have found.
+    /// Results of API probes.
     apis: KnownApis,
-    /// By provider and address, for providers of which the config does not say which API they speak.
+    /// By provider and base URL, for providers whose API the config does not name.
     finders: Mutex<BTreeMap<(String, String), Arc<ApiFinder>>>,
 }
 
-/// What a config says of a provider beside its models.
+/// Settings of a provider besides its models.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extras {
     pub(crate) key: Option<Auth>,
-    /// Why the key of the config must not be used, if so.
+    /// Why the key of the config cannot be used, if so.
     pub(super) key_fault: Option<String>,
     headers: Vec<(String, Secret)>,
-    /// Whether the config says where it is.
+    /// True if the config sets a base URL.
     is_placed: bool,
-    /// Whether the key is sent as a bearer, too.
+    /// True if the key is also sent as a bearer token.
     is_bearer: bool,
 }
 
 impl Models {
-    /// The models of a config and an environment, with what is known in a state directory.
+    /// Builds the models from a config and the environment, with the probe results of a state directory.
     pub(crate) fn new(config: &Config, environment: Environment, state: &Path) -> Self {
         let extras = config.models.providers.iter().map(|(id, provider)| {
             let key = provider.api_key.as_ref().map(|key| key.as_str().trim()).filter(|key| !key.is_empty());
@@ -84,39 +84,39 @@ impl Models {
         Self { names, extras, allowed, order, environment, client: Client::default(), apis, finders }
     }
 
-    /// The models that may be chosen; none when any may be.
+    /// Returns the models that may be selected; empty if any may be.
     pub(super) fn offers(&self) -> Arc<[String]> {
         self.allowed.iter().cloned().collect()
     }
 
-    /// What the config says of a provider beside its models.
+    /// Returns the settings of a provider besides its models.
     pub(super) fn extras(&self, provider: &str) -> Option<&Extras> {
         self.extras.get(&provider_name(provider))
     }
 
-    /// Why keys that the config names cannot be used.
+    /// Returns why keys named in the config cannot be used.
     pub(super) fn key_faults(&self) -> impl Iterator<Item = &str> {
         self.extras.values().filter_map(|extras| extras.key_fault.as_deref())
     }
 
-    /// Whether a provider is asked without a key if there is none: it is on one's own machine, or the config says where
-    /// it is and gives no key.
+    /// Returns true if a provider may be used without a key: it runs locally, or the config gives its base URL and no
+    /// key.
     pub(crate) fn is_free(&self, provider: &str) -> bool {
         let is_placed = self.extras(provider).is_some_and(|extras| extras.is_placed);
         is_placed || quirks::provider(provider).is_some_and(|known| known.is_local)
     }
 
-    /// A model by its name or alias.
+    /// Returns a model by its name or alias.
     pub(crate) fn entry(&self, name: &str) -> Result<Named> {
         self.names.entry(name)
     }
 
-    /// Whether a model may be chosen.
+    /// Returns true if the model may be selected.
     pub(crate) fn allows(&self, named: &Named) -> bool {
         self.allowed.is_empty() || self.allowed.contains(&named.name())
     }
 
-    /// Who answers, in order: each model with all credentials of its provider.
+    /// Builds the candidates in order: each model with all credentials of its provider.
     pub(crate) fn roster(&self, keyring: &Keyring, names: &[Named]) -> Result<Roster> {
         if let [Named::Demo] = names {
             return Ok(Roster::alone(Arc::new(Demo::default())));
@@ -134,7 +134,7 @@ impl Models {
                         let is_first = ranks.is_empty();
                         let candidate = |key: Key| {
                             let (id, credential) = (key.id.clone(), key.credential);
-                            // A fallback that cannot be asked says so when its turn comes.
+                            // A fallback that cannot be built becomes a candidate that fails with the reason.
                             self.candidate(entry, key).or_else(|error| match is_first {
                                 true => Err(error),
                                 false => {
@@ -153,7 +153,7 @@ impl Models {
         Roster::new(ranks, keyring.book.clone()).ok_or_else(|| anyhow!("there is no model to ask"))
     }
 
-    /// The model that somebody chose for a session: nobody else answers then.
+    /// Builds the candidates for a model that was selected for a session: no fallbacks.
     pub(crate) fn strict(&self, keyring: &Keyring, name: &str, own: &[Named]) -> Result<Roster> {
         let named = self.entry(name)?;
         if !self.allows(&named) && !own.iter().any(|own| own.name() == named.name()) {
@@ -162,7 +162,7 @@ impl Models {
         self.roster(keyring, &[named])
     }
 
-    /// Finds out which API a provider speaks; the same one for all that ask.
+    /// Returns the probe for a provider's API, shared by all models of that provider.
     fn finder(&self, provider: &str, base_url: &str) -> Arc<ApiFinder> {
         let mut finders = self.finders.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(ApiFinder::new(&self.apis, provider, base_url));
@@ -195,7 +195,7 @@ impl Models {
         };
         let place = || format!("models.providers.{}", entry.spec.provider);
         let model = match way {
-            // A key with a line end in it costs its own candidate only.
+            // A key that is not a valid header value makes only its own candidate unusable.
             Way::Plain(auth) => match reach(Some(auth), None) {
                 Err(error) if error.kind == ErrorKind::Auth => closed(error.message),
                 reached => reached.with_context(place)?,
@@ -208,7 +208,7 @@ impl Models {
     }
 }
 
-/// A model that cannot be asked, and says why.
+/// A model that cannot be used; every request fails with the reason.
 pub(super) struct Closed {
     pub(super) spec: Spec,
     pub(super) error: Error,

@@ -1,5 +1,5 @@
-//! From a config to the agents. What must not be lost between one config and the next stays here: how credentials stand,
-//! and what was read of workspaces.
+//! Builds agents from a config. Holds the state that survives a config reload: credential health and cached workspace
+//! files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,47 +59,46 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// Makes agents of configs. Clones are the same office.
+/// Builds agents from configs. Clones share their state.
 #[derive(Debug, Clone)]
 pub(crate) struct Office {
     paths: Paths,
     purpose: Purpose,
     reader: Arc<Reader>,
     pub(super) bench: Bench,
-    /// Plugins and hooks. It takes a restart to change who they are.
+    /// Plugins and hooks. Changing the set requires a restart.
     pub(crate) guests: Guests,
-    /// Chat platforms.
     pub(crate) channels: Channels,
-    /// Where it is noted what matters to whoever guards the house.
+    /// The security audit log.
     pub(crate) audit: Audit,
-    /// What the log does not show.
+    /// The values that are masked in the log.
     masks: Arc<OnceLock<Masks>>,
     kept: Arc<Mutex<Kept>>,
 }
 
-/// What is kept from one config to the next.
+/// State that is kept across config reloads.
 #[derive(Debug, Default)]
 struct Kept {
     keyrings: BTreeMap<PathBuf, Arc<Keyring>>,
-    /// Those who write down what is learned about credentials.
+    /// Tasks that persist the health of credentials.
     keeping: Vec<Keeping>,
     libraries: Vec<Library>,
-    /// What must not be seen.
+    /// Secrets to mask.
     secrets: Vec<Secrets>,
 }
 
-/// The agents of a config, and what people should know of them.
+/// The agents of a config, with remarks and warnings.
 #[derive(Debug)]
 pub(super) struct Staff {
     pub(super) agents: Agents,
-    /// About a model that nobody chose.
+    /// About a model that Homard chose by itself.
     pub(super) remark: Option<String>,
-    /// What is wrong. The agents work all the same, without the broken part.
+    /// Warnings. The agents work nevertheless, without the broken part.
     pub(super) troubles: Vec<String>,
 }
 
 impl Office {
-    /// An office, and what is wrong with some plugin or hook of the config.
+    /// Creates the factory and returns warnings about plugins and hooks of the config.
     pub(super) fn new(
         (paths, purpose): (&Paths, Purpose),
         loaded: &Loaded<Config>,
@@ -133,30 +132,30 @@ impl Office {
         (office, wrong)
     }
 
-    /// Which working directories a request may name, by a config.
+    /// Returns the check for working directories that requests name.
     pub(super) fn working_dirs(&self, config: &Config) -> WorkingDirs {
         let (config, paths) = (config.clone(), self.paths.clone());
         WorkingDirs::new(move |directory| workplace::checked(directory, &config, &paths))
     }
 
-    /// Gives the tools what only a gateway has. A schedule may be missing.
+    /// Connects the tools that need the gateway. The schedule is optional.
     pub(crate) fn open_gateway(&self, live: &Live, schedule: Option<&Schedule>) {
         let Some(desk) = &self.bench.gateway else { return };
-        // A second gateway in one office would be a mistake; the first one counts.
+        // Only one gateway is expected per factory; a second one is ignored.
         desk.live.get_or_init(|| live.clone());
         if let Some(schedule) = schedule {
             desk.schedule.get_or_init(|| schedule.clone());
         }
     }
 
-    /// Has the log show nothing that must not be seen, by this config and those to come.
+    /// Masks all secrets of this config, and of later ones, in the log.
     pub(crate) fn hide_in(&self, masks: &Masks) {
         masks.hide_all(self.kept().secrets.clone());
-        // The log of this process is one.
+        // There is one log per process.
         self.masks.get_or_init(|| masks.clone());
     }
 
-    /// Waits until there are other tools than those that the agents were given.
+    /// Waits until the set of available tools has changed.
     pub(crate) async fn tools_changed(&self) {
         tokio::select! {
             () = self.bench.outside.changed() => {}
@@ -164,13 +163,13 @@ impl Office {
         }
     }
 
-    /// Ends servers.
+    /// Ends the plugins and MCP servers.
     pub(super) async fn close(&self) {
         self.guests.close().await;
         self.bench.outside.close().await;
     }
 
-    /// Writes what is not written yet of what was learned about credentials.
+    /// Writes pending changes of credential health.
     pub(super) async fn write_rest(&self) {
         let keeping = std::mem::take(&mut self.kept().keeping);
         for keeping in keeping {
@@ -178,7 +177,7 @@ impl Office {
         }
     }
 
-    /// The skills of every agent.
+    /// Returns the skills of every agent.
     pub(crate) fn libraries(&self) -> Vec<Library> {
         self.kept().libraries.clone()
     }
@@ -187,9 +186,9 @@ impl Office {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The agents of a config.
+    /// Builds the agents of a config.
     pub(super) fn staff(&self, loaded: &Loaded<Config>) -> Result<Staff> {
-        // Before programs of this config are started, whose errors may quote it.
+        // Mask first: the programs of this config that are started next may quote secrets in their errors.
         if let Some(masks) = self.masks.get() {
             let new = secrets::of_config(loaded, &self.paths);
             masks.hide_all(self.kept().secrets.iter().cloned().chain([new]).collect());
@@ -227,7 +226,7 @@ impl Office {
             Some(true) => Starter::Nothing,
             Some(false) | None => Starter::Files,
         };
-        // One that cannot be made now is tried again by every run, which fails if it still cannot.
+        // If the workspace cannot be created now, every run retries and fails if it still cannot.
         desk.troubles.extend(match homard_workspace::make(&workspace, starter) {
             Ok(made) => made.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.what)),
             Err(error) => Some(format!("agent {}: {error}", agent.id)),
@@ -257,7 +256,7 @@ impl Office {
         desk.libraries.push(library);
         let (said, defaults) = (agent.said, &config.agents.defaults);
         let identity = said.identity.clone();
-        // What the config does not say of it, the agent may say of itself.
+        // Fields that the config does not set may come from the agent's IDENTITY.md.
         let own = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
         let own = homard_workspace::Identity::parse(&own);
         let secrets = desk.secrets(&paths, &keyring);
@@ -293,7 +292,7 @@ impl Office {
         })
     }
 
-    /// The credentials in a file, read again; agents may share one.
+    /// Reads the credentials of a file again; agents may share a file.
     fn keyring(&self, path: PathBuf, client: &Client) -> Result<Arc<Keyring>> {
         let mut kept = self.kept();
         let keyring = match kept.keyrings.get(&path) {
@@ -310,12 +309,12 @@ impl Office {
     }
 }
 
-/// What the agents of one config are made with, and what was noticed.
+/// Inputs for building the agents of one config, and the warnings collected on the way.
 struct Desk<'a> {
     loaded: &'a Loaded<Config>,
     models: Arc<Models>,
     toolbox: Toolbox,
-    /// By the file of the credentials.
+    /// By credentials file.
     secrets: BTreeMap<PathBuf, Secrets>,
     libraries: Vec<Library>,
     remark: Option<String>,
@@ -323,7 +322,8 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// Who answers for an agent. If nobody can, that is what is answered: one agent's trouble is not the others'.
+    /// Builds the candidates of an agent. If there are none, its requests fail with the reason; other agents are not
+    /// affected.
     fn roster(&mut self, agent: &Member<'_>, keyring: &Keyring, config: &Path) -> (Roster, Option<Chain>) {
         let models = &self.models;
         let chain = Chain::of(&self.loaded.config, agent.said, models, keyring);
@@ -338,7 +338,7 @@ impl Desk<'_> {
             }
             Err(error) => {
                 let text = format!("agent {}: config file {}: {error:#}", agent.id, config.display());
-                // What is wrong with the config is told with its place.
+                // Config faults are reported separately, with their place in the file.
                 if !self.loaded.faults.iter().any(|fault| text.contains(&fault.problem.what)) {
                     self.troubles.push(text.clone());
                 }
@@ -348,14 +348,14 @@ impl Desk<'_> {
         }
     }
 
-    /// What must not be seen of what an agent's tools say; agents with the same credentials have the same.
+    /// Returns the secrets to mask in tool output; agents with the same credentials share them.
     fn secrets(&mut self, paths: &Paths, keyring: &Keyring) -> Secrets {
         let make = || secrets::all(self.loaded, paths, keyring);
         self.secrets.entry(keyring.path.clone()).or_insert_with(make).clone()
     }
 
-    /// The models that may be chosen although no list has them: those of an agent, the one that looks at pictures and
-    /// the one that sums up.
+    /// Returns the models that may be selected although the allowlist does not have them: the agent's own, the image
+    /// model and the compaction model.
     fn own(&self, chain: Option<Chain>) -> Vec<Named> {
         let defaults = &self.loaded.config.agents.defaults;
         let seeing = defaults.image_model.as_ref().into_iter().flat_map(Choice::names);
@@ -364,7 +364,7 @@ impl Desk<'_> {
         chain.into_iter().flat_map(|chain| chain.models).chain(others).collect()
     }
 
-    /// When long conversations are made short, and how. Without a model that can be asked, the one that answers sums up.
+    /// Returns the compaction settings. If the compaction model is unknown, the run's model is used, with a warning.
     fn compaction(&mut self) -> Settings {
         let said = &self.loaded.config.agents.defaults.compaction;
         let name = said.model.as_ref().map(Text::as_str).filter(|name| !name.trim().is_empty());
@@ -380,14 +380,14 @@ impl Desk<'_> {
         Settings { model, ..said.settings() }
     }
 
-    /// Notes what is wrong, once for all agents.
+    /// Adds a warning, once for all agents.
     fn trouble(&mut self, text: String) {
         if !self.troubles.contains(&text) {
             self.troubles.push(text);
         }
     }
 
-    /// The person's time zone.
+    /// Returns the user's time zone.
     fn zone(&mut self) -> TimeZone {
         let Some(name) = self.loaded.config.agents.defaults.user_timezone.as_deref() else { return TimeZone::system() };
         TimeZone::get(name.trim()).unwrap_or_else(|_unknown| {
@@ -400,7 +400,7 @@ impl Desk<'_> {
     }
 }
 
-/// What people should know who have keys, none of which can be used: they are answered by the demo model.
+/// Returns a warning if there are credential profiles but none is usable, so that the demo model answers.
 fn no_key(chain: &Chain, keyring: &Keyring) -> Option<String> {
     let broken = |profile: &auth::Profile| Some(format!("{}: {}", profile.id, keys::trouble(profile)?));
     let why = keyring.profiles.iter().find_map(broken).filter(|_| chain.why == Why::Nothing)?;
@@ -459,14 +459,14 @@ fn machine(config: &Config) -> Machine {
     }
 }
 
-/// What the prompts of an agent leave out or cut when this model answers, by the config and the files as they are now.
+/// Returns what is omitted from or truncated in an agent's prompts for this model, by the config and the current files.
 pub(crate) fn shortened(config: &Config, paths: &Paths, agent: &Member<'_>, model: &Named) -> Option<Shortened> {
     let folder = workspace(config, paths, agent);
     let files = Reader::default().pages(&folder, Audience::Main, &limits(config));
     shortening::of(style(config), &model.spec(), &files)
 }
 
-/// Where an agent's files are.
+/// Returns the workspace directory of an agent.
 pub(crate) fn workspace(config: &Config, paths: &Paths, agent: &Member<'_>) -> PathBuf {
     let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
     let shared = config.agents.defaults.workspace.as_ref().map(|shared| place(shared.as_str()));
@@ -477,24 +477,24 @@ pub(crate) fn workspace(config: &Config, paths: &Paths, agent: &Member<'_>) -> P
         (None, None) if agent.is_default => paths.state.join("workspace"),
         (None, None) => paths.state.join(format!("workspace-{}", agent.id)),
     };
-    // A path that says nothing of where it begins is one in the state directory, wherever the command was started.
+    // Relative paths are resolved against the state directory, not the current directory.
     paths.state.join(found)
 }
 
-/// The workspace of another agent than the default one, beside that of the default agent. Earlier versions made it inside;
-/// one that is in use there stays until its owner moves it.
+/// Returns the workspace of a non-default agent, beside the default agent's. Earlier versions created it inside; a
+/// workspace that is in use there is kept until its owner moves it.
 fn beside(shared: &Path, agent: &AgentId) -> PathBuf {
     let name = shared.file_name().unwrap_or_default().to_string_lossy();
     let (new, nested) = (shared.with_file_name(format!("{name}-{agent}")), shared.join(agent.as_str()));
     if is_workspace(&nested) && !is_workspace(&new) { nested } else { new }
 }
 
-/// Whether an agent has lived in a folder.
+/// Returns true if the directory contains an agent's files.
 fn is_workspace(folder: &Path) -> bool {
     ["AGENTS.md", "SOUL.md", "IDENTITY.md", "MEMORY.md", "memory"].iter().any(|name| folder.join(name).exists())
 }
 
-/// Which sessions of an agent are sandboxed, and where they work.
+/// Returns which sessions of an agent are sandboxed, and where their workspaces are.
 pub(crate) fn sandboxing(config: &Config, paths: &Paths, agent: &Member<'_>) -> Sandboxing {
     let (own, all) = (&agent.said.sandbox, &config.agents.defaults.sandbox);
     let root = own.workspace_root.as_ref().or(all.workspace_root.as_ref());
@@ -545,7 +545,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shared = folder.path().join("ws");
         let of = |id: &str| beside(&shared, &AgentId::normalize(id));
-        // A folder that happens to have the agent's name is none.
+        // A directory that merely has the agent's name is not a workspace.
         std::fs::create_dir_all(shared.join("third")).unwrap();
         assert_eq!(of("third"), folder.path().join("ws-third"));
         std::fs::write(shared.join("third/AGENTS.md"), "").unwrap();

@@ -1,5 +1,5 @@
-//! Reports what does not work now: models, channels, the config file, plugins, hooks, held runs. Nothing is probed for it: it is
-//! what the last requests, connections and the recovery have shown.
+//! Reports current outages: models, channels, the config file, plugins, hooks, held runs. Nothing is probed: the report
+//! reflects the last requests, connections and the recovery.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use homard_gateway::{Outage, Outages};
 use super::House;
 use crate::{live::Live, paths::Paths};
 
-/// What of a house is down, whenever somebody wants to know.
+/// Returns a function that lists the current outages.
 pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
     let (hub, channels, live) = (house.hub.clone(), house.office.channels.clone(), live.clone());
     let plugins = house.office.guests.clone();

@@ -1,4 +1,4 @@
-//! A model at a provider of which the config does not say which API it speaks: that is found out by the first request.
+//! A model at a provider whose API the config does not name: the first request probes for it.
 
 use std::sync::{
     Arc,
@@ -13,15 +13,15 @@ use tokio::sync::Mutex;
 use super::known_apis::KnownApis;
 use crate::auth::sign_in::SignIn;
 
-/// Finds out which API a provider speaks, once for all of its models and credentials.
+/// Probes for the API of a provider, once for all of its models and credentials.
 #[derive(Debug)]
 pub(super) struct ApiFinder {
     apis: KnownApis,
     provider: String,
     base_url: String,
-    /// The place in [`Wire::PROBED`] of what was found, counted from one; 0 for nothing yet.
+    /// One-based index in [`Wire::PROBED`] of the API that was found; 0 if none yet.
     found: AtomicUsize,
-    /// Held by the one that probes.
+    /// Held while probing.
     probing: Mutex<()>,
 }
 
@@ -36,7 +36,7 @@ impl ApiFinder {
         Wire::PROBED.get(self.found.load(Ordering::Acquire).checked_sub(1)?).copied()
     }
 
-    /// The API that was found, perhaps by another process, or is found now.
+    /// Returns the API: already known, found by another process, or probed for now.
     async fn find(&self, target: &Target, client: &Client) -> Result<Wire, Error> {
         if let Some(wire) = self.found() {
             return Ok(wire);
@@ -59,7 +59,7 @@ impl ApiFinder {
         Ok(wire)
     }
 
-    /// Forgets the finding if a failure shows that it is wrong. The next request probes again.
+    /// Discards the result if an error shows that it is wrong. The next request probes again.
     fn learn(&self, wire: Wire, error: &Error) {
         let is_wrong = error.kind == ErrorKind::Misconfigured || matches!(error.status, Some(404 | 405 | 501));
         if !is_wrong || self.found() != Some(wire) {
@@ -77,14 +77,14 @@ impl ApiFinder {
     }
 }
 
-/// The place of a wire among those that are probed, counted from one.
+/// Returns the one-based index of a wire in [`Wire::PROBED`].
 fn place(wire: Wire) -> usize {
     Wire::PROBED.into_iter().position(|probed| probed == wire).map_or(0, |place| place + 1)
 }
 
-/// A model whose API is found out by a probe.
+/// A model whose API is determined by a probe.
 pub(super) struct Probed {
-    /// The target with each API that it may speak, and first with none.
+    /// The target without an API, then with each API that may be in use.
     targets: [Target; 4],
     client: Client,
     sign_in: Option<Arc<SignIn>>,
@@ -92,8 +92,8 @@ pub(super) struct Probed {
 }
 
 impl Probed {
-    /// A model at this target, let in by the target's own credential or by signing in. Fails where the target cannot be
-    /// asked at all.
+    /// Creates a model for this target, authenticated by the target's own credential or by a sign-in. Fails if no
+    /// request can be built for the target.
     pub(super) fn new(
         target: Target,
         client: &Client,

@@ -1,4 +1,4 @@
-//! From the config to the rules by which a message finds its agent and its session.
+//! Builds the rules that route a message to its agent and session.
 
 use homard_agent::routing::{Account, Binding, DmScope, Peer, PeerKind, Routes};
 use homard_proto::{AgentId, SenderPattern};
@@ -9,7 +9,7 @@ use crate::config::{
     session,
 };
 
-/// The rules of a config.
+/// Builds the routing rules of a config.
 pub(crate) fn routes(config: &Config) -> Routes {
     let default = config.agents.member(None).map(|agent| agent.id);
     Routes {
@@ -30,9 +30,10 @@ fn patterns(ids: &[String]) -> Vec<SenderPattern> {
     ids.iter().map(|id| SenderPattern::parse(id)).collect()
 }
 
-/// The bindings that can be followed, each with its place in the list.
+/// Returns the valid bindings, each with its index in the list.
 ///
-/// One for an agent that is not there, or for a peer of no kind, is left out: it must not become wider than it was meant.
+/// A binding for an unknown agent, or with a peer of an unknown kind, is left out: it must not match more than was
+/// intended.
 pub(crate) fn bindings(config: &Config) -> Vec<(usize, Binding)> {
     let known: Vec<_> = config.agents.members().into_iter().map(|agent| agent.id).collect();
     let all = config.bindings.iter().enumerate();
@@ -53,7 +54,7 @@ fn binding(said: &bindings::Binding) -> Option<Binding> {
         }),
     };
     Some(Binding {
-        // Nothing said would become `main`.
+        // An empty id would be normalized to `main`.
         agent: Some(&said.agent_id).filter(|id| !id.trim().is_empty()).map(|id| AgentId::normalize(id))?,
         channel: channel.clone(),
         account: Account::parse(account_id.as_deref()),
@@ -78,7 +79,7 @@ mod tests {
                 {agentId: 'a', match: {channel: 'irc', peer: {id: '7'}}},
                 {agentId: 'OPS', match: {channel: 'slack', accountId: 'work', peer: {kind: 'dm', id: '7'}}},
             ]}";
-        // Not all of it is valid: that is what the last good config is for, and where there is none this must hold.
+        // Partly invalid: normally the last good config is used instead, but without one this rule must still hold.
         let config = Config::read(Path::new("homard.json"), text).config;
         let ops = AgentId::normalize("ops");
         let wide = Binding {

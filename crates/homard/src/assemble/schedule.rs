@@ -1,4 +1,4 @@
-//! From the config to a schedule at work: jobs in their file, and a heartbeat for each agent.
+//! Builds the schedule from the config: cron jobs in their file, and a heartbeat for each agent.
 
 use std::{path::Path, sync::Arc};
 
@@ -23,10 +23,10 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// How much of HEARTBEAT.md is read, in characters.
+/// Maximum characters that are read of HEARTBEAT.md.
 const HEARTBEAT: usize = 20_000;
 
-/// Starts what is done without anybody asking. Meant for a gateway only.
+/// Starts cron jobs and heartbeats. For gateways only.
 pub(crate) async fn start(
     hub: &Hub,
     config: &Config,
@@ -39,7 +39,7 @@ pub(crate) async fn start(
         None => CronFiles::new(&paths.state),
     };
     let shelf = Arc::new(Files { files, ambient: hub.ambient().clone() });
-    // Asked each time: the agents change with the config.
+    // Looked up for each heartbeat: agents change with the config.
     let agents = hub.clone();
     let settings = Settings {
         is_enabled: config.cron.enabled.unwrap_or(true) && paths::setting("SKIP_CRON").is_none(),
@@ -58,7 +58,7 @@ pub(crate) async fn start(
     Ok(Schedule::start(hub, shelf, settings, stop).await?)
 }
 
-/// The heartbeats. As soon as one agent has its own, only those with their own have any.
+/// Returns the heartbeats. If any agent has heartbeat settings of its own, only such agents have heartbeats.
 fn pulses(hub: &Hub, config: &Config, paths: &Paths) -> Result<Vec<Pulse>> {
     let (all, members) = (&config.agents.defaults.heartbeat, config.agents.members());
     let wrong = |why: String| anyhow!("config file {}: {why}", paths.config.display());
@@ -69,7 +69,7 @@ fn pulses(hub: &Hub, config: &Config, paths: &Paths) -> Result<Vec<Pulse>> {
     own.into_iter().map(|agent| all.pulse(agent.said.heartbeat.as_ref(), agent.id).map_err(wrong)).collect()
 }
 
-/// The jobs of a state directory.
+/// Stores the cron jobs of a state directory in files.
 #[derive(Debug)]
 struct Files {
     files: CronFiles,

@@ -1,4 +1,5 @@
-//! Every value of this setup that must not be seen: of the config, the environment, the credentials and the gateway.
+//! Collects every secret of this setup that has to be masked: from the config, the environment, the credentials and the
+//! gateway.
 
 use homard_agent::secrets::Secrets;
 use homard_config::{Loaded, redact};
@@ -10,10 +11,10 @@ use crate::{
     secret,
 };
 
-/// What makes the name of a variable one of a secret.
+/// Substrings that mark a variable's name as that of a secret.
 const MARKS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
 
-/// All that is known now.
+/// Returns all secrets that are known now.
 pub(super) fn all(loaded: &Loaded<Config>, paths: &Paths, keyring: &Keyring) -> Secrets {
     let mut values = configured(loaded, paths);
     values.extend(keyring.profiles.iter().flat_map(|profile| match &profile.kind {
@@ -24,7 +25,7 @@ pub(super) fn all(loaded: &Loaded<Config>, paths: &Paths, keyring: &Keyring) -> 
     trimmed(values)
 }
 
-/// What is known before credentials are read: of the config, the environment and the gateway.
+/// Returns the secrets that are known before credentials are read: from the config, the environment and the gateway.
 pub(crate) fn of_config(loaded: &Loaded<Config>, paths: &Paths) -> Secrets {
     trimmed(configured(loaded, paths))
 }

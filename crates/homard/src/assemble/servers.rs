@@ -1,4 +1,4 @@
-//! From the config to the MCP servers. They stay from one config to the next, unless that says something else of one.
+//! Builds the MCP servers of the config. Servers keep running across config reloads unless their own settings change.
 
 use std::{
     path::Path,
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::{config::mcp::Mcp, paths};
 
-/// The MCP servers of a house. Clones are the same.
+/// The MCP servers of a gateway. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outside {
     held: Arc<Mutex<Option<Arc<Servers>>>>,
@@ -20,8 +20,8 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// The tools of the servers of a config, as far as they are known by now, and what is wrong with servers. Only
-    /// those are started again of which the config says something else. Needs a runtime if there are servers.
+    /// Applies the servers of a config and returns their tools, as far as known, and warnings. Restarts only servers
+    /// whose settings changed. Needs a runtime if there are servers.
     pub(super) fn tools(&self, setups: Vec<ServerSetup>) -> (Vec<Arc<dyn Tool>>, Vec<String>) {
         let mut held = self.held();
         match &*held {
@@ -45,19 +45,19 @@ impl Outside {
         servers
     }
 
-    /// Waits until there are other tools than before.
+    /// Waits until the set of tools has changed.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Waits until every server was tried, or for so long. Says whether there are servers.
+    /// Waits until a connection to every server was attempted, at most for `limit`. Returns true if there are servers.
     pub(super) async fn settled(&self, limit: Duration) -> bool {
         let Some(servers) = self.held().clone() else { return false };
         servers.settled(limit).await;
         true
     }
 
-    /// Ends them all, with what they have started.
+    /// Ends all servers, with the processes that they started.
     pub(super) async fn close(&self) {
         let held = self.held().take();
         if let Some(servers) = held {
@@ -70,7 +70,7 @@ impl Outside {
     }
 }
 
-/// That a server is not there. Not why: what it said before it went may be a secret.
+/// Returns a warning if a server is down. Omits the reason: the server's last output may contain a secret.
 fn down(status: &ServerStatus) -> Option<String> {
     let name = &status.name;
     let text = || format!("the MCP server {name} is not there, so its tools fail; to see why: homard mcp test {name}");
@@ -85,7 +85,7 @@ pub(crate) fn start(setups: Vec<ServerSetup>) -> Servers {
     Servers::new(setups, paths::variables().collect())
 }
 
-/// The servers that a config wants, and what is wrong with the others.
+/// Returns the enabled servers of a config, and warnings about the invalid ones.
 pub(crate) fn setups(mcp: &Mcp, state: &Path) -> (Vec<ServerSetup>, Vec<String>) {
     let setups = mcp.servers.iter().filter_map(|(name, server)| server.setup(name, state)).collect();
     let wanted = mcp.servers.iter().filter(|(_, server)| server.enabled != Some(false));

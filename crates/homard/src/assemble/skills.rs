@@ -1,4 +1,4 @@
-//! From the config to the skills of an agent: found again whenever a file changes.
+//! Builds the skills of an agent; they are discovered again whenever a file changes.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// The skills of an agent: where they are, and by which rules they are judged.
+/// The skills of an agent: where they are, and how they are filtered.
 #[derive(Debug, Clone)]
 pub(crate) struct Library {
     pub(crate) roots: Roots,
@@ -25,13 +25,13 @@ pub(crate) struct Library {
     prompt: PromptLimits,
     host: Host,
     rules: Rules,
-    /// Where runs look.
+    /// The current skills, as runs see them.
     pub(crate) shelf: Shelf,
-    /// Decides which files may be loaded while commands run; without one, all.
+    /// Decides which files may be loaded while commands run; by default all.
     reader: Arc<Reader>,
 }
 
-/// Where the skills of an agent with this workspace are looked for.
+/// Returns the directories that are searched for the skills of an agent with this workspace.
 pub(crate) fn roots(config: &Config, paths: &Paths, workspace: &Path) -> Roots {
     let home = paths::home();
     let place = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
@@ -43,7 +43,7 @@ pub(crate) fn roots(config: &Config, paths: &Paths, workspace: &Path) -> Roots {
 }
 
 impl Library {
-    /// The skills of an agent with this workspace.
+    /// Builds the skill settings of an agent with this workspace.
     pub(crate) fn of(loaded: &Loaded<Config>, paths: &Paths, agent: &Member<'_>, workspace: &Path) -> Self {
         let config = &loaded.config;
         let (said, defaults) = (&config.skills, Limits::default());
@@ -63,12 +63,12 @@ impl Library {
         Self { roots, limits, prompt, host: host(loaded), rules, shelf: Shelf::default(), reader: Arc::default() }
     }
 
-    /// The same, but for files that may not be loaded while commands run.
+    /// Excludes the files that `reader` does not allow to be loaded while commands run.
     pub(crate) fn with_reader(self, reader: Arc<Reader>) -> Self {
         Self { reader, ..self }
     }
 
-    /// Finds and judges them.
+    /// Discovers the skills and checks their requirements.
     pub(crate) fn book(&self) -> Book {
         let allows = |rule: LoadRule, text: &str| match rule {
             LoadRule::File | LoadRule::Target(_) => true,
@@ -81,7 +81,7 @@ impl Library {
         Book::new(found.unwrap_or_default(), self.host.clone(), self.rules.clone())
     }
 
-    /// Finds them again and puts them where runs look. Returns what was found.
+    /// Discovers the skills again and publishes them to runs. Returns the result.
     pub(crate) fn refresh(&self) -> Book {
         let book = self.book();
         let block = block(&book, &self.prompt, paths::home().as_deref());
@@ -104,7 +104,7 @@ fn entries(config: &Config) -> BTreeMap<String, Entry> {
     config.skills.entries.iter().map(entry).collect()
 }
 
-/// What skills and hooks may ask about this machine.
+/// Describes this machine for the requirements of skills and hooks.
 pub(crate) fn host(loaded: &Loaded<Config>) -> Host {
     let os = match env::consts::OS {
         "macos" => "darwin",

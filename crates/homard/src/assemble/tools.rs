@@ -1,4 +1,4 @@
-//! From the config to the tools, and who may use which.
+//! Builds the tools from the config, and the policies that decide who may use them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,24 +43,24 @@ use crate::{
     tools::{Cron, Gateway, Image},
 };
 
-/// What tools keep from one config to the next.
+/// State that tools keep across config reloads.
 #[derive(Clone, Default)]
 pub(super) struct Bench {
-    /// Commands that go on in the background.
+    /// Commands that run in the background.
     pub(super) background: Background,
-    /// The hub, once there is one.
+    /// The hub, once it is open.
     pub(super) hub: Arc<OnceLock<Hub>>,
-    /// Servers that bring tools of their own.
+    /// MCP servers.
     pub(super) outside: Outside,
-    /// What only a gateway has.
+    /// Present in a gateway only.
     pub(super) gateway: Option<Desk>,
-    /// Who carries messages to chat platforms.
+    /// Sends messages to chat platforms.
     pub(super) courier: Option<Arc<dyn Courier>>,
-    /// Where starts and ends of commands are noted.
+    /// Records starts and ends of commands.
     pub(super) audit: Audit,
 }
 
-/// What only a gateway has, as soon as it has it.
+/// Gateway objects that tools need, set once they exist.
 #[derive(Clone, Default)]
 pub(super) struct Desk {
     pub(super) schedule: Arc<OnceLock<Schedule>>,
@@ -80,7 +80,7 @@ impl fmt::Debug for Bench {
 }
 
 impl Bench {
-    /// Every tool, as a config wants them to work.
+    /// Builds all tools with the settings of a config. Also returns warnings.
     pub(super) fn toolbox(
         &self,
         loaded: &Loaded<Config>,
@@ -91,7 +91,7 @@ impl Bench {
         let files = FileAccess::new(&exec.sandbox);
         let mut all = homard_tools::all_with(exec);
         let mut troubles = Vec::new();
-        // Of two tools with one name the later counts.
+        // Of two tools with the same name, the later one wins.
         all.push(fetch(&loaded.config));
         let search = search(loaded).unwrap_or_else(|why| {
             troubles.push(format!("the web cannot be searched: {why}"));
@@ -112,7 +112,7 @@ impl Bench {
         }
         let (setups, left_out) = servers::setups(&loaded.config.mcp, &paths.state);
         troubles.extend(left_out);
-        // Nothing that a server or a plugin calls its tools takes the place of one of ours.
+        // Tools of MCP servers and plugins never replace built-in tools.
         let (outside, down) = self.outside.tools(setups);
         troubles.extend(down);
         let (web, remembers) = (&loaded.config.tools.web, remembers(&loaded.config));
@@ -125,10 +125,10 @@ impl Bench {
         (Toolbox::new(plugins.into_iter().chain(outside).chain(all)).only(is_on), troubles)
     }
 
-    /// How commands run.
+    /// Returns the settings for running commands.
     pub(super) fn exec(&self, config: &Config, paths: &Paths) -> ExecSettings {
         let said = &config.tools.exec;
-        // HOME and PATH are what most commands need; keys and tokens of ours are not theirs to see.
+        // Most commands need HOME and PATH; our own keys and tokens are not passed on.
         let visible = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"].into_iter();
         let env: Vec<_> =
             visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
@@ -139,7 +139,7 @@ impl Bench {
             helper: std::env::current_exe().ok(),
             background: self.background.clone(),
             wakes: said.notify_on_exit.unwrap_or(true),
-            // A process that ends with its answer leaves nobody behind who could look after a command.
+            // Only a gateway runs commands in the background: a one-turn process ends and could not supervise them.
             wait: self.gateway.as_ref().and(said.background_ms.map(Duration::from_millis).or(usual.wait)),
             timeout: said.timeout_sec.map_or(usual.timeout, Duration::from_secs),
             keep: said.cleanup_ms.map_or(usual.keep, Duration::from_millis),
@@ -150,13 +150,13 @@ impl Bench {
     }
 }
 
-/// Whether agents have tools for what they have written down.
+/// Returns true if the memory tools are enabled.
 fn remembers(config: &Config) -> bool {
     let said = [&config.memory.search, &config.agents.defaults.memory_search];
     said.into_iter().find_map(|said| said.enabled).unwrap_or(true)
 }
 
-/// How the memory of agents is kept and searched.
+/// Returns the settings of the memory index.
 fn memory(config: &Config, paths: &Paths, files: FileAccess) -> MemorySettings {
     let (first, then) = (config.memory.search.query, config.agents.defaults.memory_search.query);
     let usual = MemorySettings::default();
@@ -170,7 +170,7 @@ fn memory(config: &Config, paths: &Paths, files: FileAccess) -> MemorySettings {
     }
 }
 
-/// What holds commands, by the config.
+/// Returns the sandbox policy for commands.
 pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
     let said = &config.tools.exec.sandbox;
     let home = paths::home();
@@ -206,7 +206,7 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
     }
 }
 
-/// How much of the machine a command may use, by the config: 0 is without a limit.
+/// Returns the resource limits for commands; 0 means no limit.
 fn limits(said: Limits) -> sandbox::ResourceLimits {
     let usual = sandbox::ResourceLimits::default();
     let count = |said: Option<u64>, usual: Option<u64>| said.map_or(usual, |said| Some(said).filter(|said| *said > 0));
@@ -220,13 +220,13 @@ fn limits(said: Limits) -> sandbox::ResourceLimits {
     }
 }
 
-/// What this machine can hold commands with. Tries it, which takes a moment.
+/// Detects the sandbox tier that this machine supports. Runs a trial, which takes a moment.
 pub(crate) fn tier() -> sandbox::Tier {
     let path = paths::env("PATH").and_then(|path| path.into_string().ok()).unwrap_or_default();
     sandbox::Tier::detect(std::env::current_exe().ok().as_deref(), &path)
 }
 
-/// What runs may see and start.
+/// Returns the settings of the session tools: visibility and spawning.
 fn house_rules(config: &Config) -> HouseRules {
     let (said, sub) = (&config.tools, &config.agents.defaults.subagents);
     let usual = SpawnRules::default();
@@ -249,14 +249,14 @@ fn house_rules(config: &Config) -> HouseRules {
     }
 }
 
-/// Which chats agents may write to by themselves.
+/// Returns the chats that agents may write to on their own initiative.
 fn recipients(courier: Option<Arc<dyn Courier>>, config: &Config) -> Recipients {
     let of_agents =
         config.agents.members().into_iter().map(|agent| (agent.id.clone(), agent.said.tools.message.allow_to.clone()));
     Recipients::new(courier, config.tools.message.allow_to.clone(), of_agents.collect())
 }
 
-/// What a conversation may send elsewhere.
+/// Returns which other chats a session may send messages to.
 fn message_rules(config: &Config) -> MessageRules {
     let (said, usual) = (&config.tools.message, MessageRules::default());
     MessageRules {
@@ -266,7 +266,7 @@ fn message_rules(config: &Config) -> MessageRules {
     }
 }
 
-/// What reads pages of the web.
+/// Builds the `web_fetch` tool.
 fn fetch(config: &Config) -> Arc<dyn Tool> {
     let (said, usual) = (&config.tools.web.fetch, WebFetchSettings::default());
     let settings = WebFetchSettings {
@@ -282,11 +282,12 @@ fn fetch(config: &Config) -> Arc<dyn Tool> {
     Arc::new(WebFetch::new(settings, Arc::new(SystemNames), Ambient::system()))
 }
 
-/// What searches the web, if somebody is set up for that, or why nobody can.
+/// Builds the `web_search` tool if a search provider is configured; an error says why it cannot be.
 fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
     let (said, usual) = (&loaded.config.tools.web.search, WebSearchSettings::default());
     if said.fault.is_some() {
-        // The config names a key: another one, or none, is not what it says. That it is missing is told with its place.
+        // The config names a key that cannot be resolved: using another key, or none, would contradict it. The config
+        // check reports it with its place.
         return Ok(None);
     }
     let variable = |name: &str| match paths::env(name) {
@@ -324,7 +325,7 @@ fn minutes(said: Option<f64>, usual: Duration) -> Duration {
     said.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok()).unwrap_or(usual)
 }
 
-/// The lists of sandboxed sessions: those of the agent, else those of all.
+/// Merges the tool lists for sandboxed sessions: the agent's own, else the global ones.
 fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> Policy {
     let list = |own: &Option<Vec<String>>, all: &Option<Vec<String>>| own.clone().or_else(|| all.clone());
     tools::Policy {
@@ -336,7 +337,7 @@ fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> Policy {
     .meant()
 }
 
-/// Who may use which tools of an agent. Where no command may run, there is nothing to run them with.
+/// Builds the tool policies of an agent. If commands are denied, the command tools are removed.
 pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
     let by = |said: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, Policy> {
         said.iter().map(|(name, policy)| (name.clone(), policy.meant())).collect()

@@ -1,13 +1,13 @@
-//! The directory that a turn works in, judged before anything starts.
+//! Checks the working directory of a run before anything starts.
 //!
-//! Masks hide credentials and Homard's state wherever a run works. They are a list, so a home directory, which holds
-//! everything else of the user, too, is only worked in when the user says so.
+//! Masks hide credentials and Homard's state in every working directory. They are a list, and a home directory holds
+//! all other files of the user, too, so a run works there only with the user's explicit consent.
 
 use std::path::{Path, PathBuf};
 
 use crate::{assemble::tools::policy, config::Config, paths, paths::Paths};
 
-/// Why a directory needs a yes.
+/// Why a directory needs confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Risk {
     Root,
@@ -44,7 +44,7 @@ impl Risk {
     }
 }
 
-/// Why a turn never works in a directory, if so: it belongs to the state directory.
+/// Returns why runs never work in this directory, if so: it belongs to the state directory.
 pub(crate) fn refusal(directory: &Path, config: &Config, paths: &Paths) -> Option<String> {
     let real = directory.canonicalize().unwrap_or_else(|_gone| directory.to_owned());
     let shown = directory.display();
@@ -52,13 +52,13 @@ pub(crate) fn refusal(directory: &Path, config: &Config, paths: &Paths) -> Optio
     policy(config, paths).refuses(&real).then_some(refused)
 }
 
-/// What is risky about a directory.
+/// Returns why a directory needs confirmation, if so.
 pub(crate) fn risk(directory: &Path, paths: &Paths) -> Option<Risk> {
     Risk::of(directory, paths::home().as_deref(), &paths.state)
 }
 
-/// Checks a directory that a request to the gateway names: its real path, or why its run does not work there. There is
-/// no terminal to ask on.
+/// Checks a directory named in a gateway request. Returns its real path, or why it is rejected: there is no terminal
+/// for a confirmation.
 pub(crate) fn checked(directory: &Path, config: &Config, paths: &Paths) -> Result<PathBuf, String> {
     let shown = directory.display();
     let real = directory.canonicalize().map_err(|error| format!("{shown} cannot be opened: {error}"))?;

@@ -1,4 +1,4 @@
-//! Letting somebody in who was told a code. The first one whom the owner lets in is the owner.
+//! Approves a pairing code. The first sender that is approved becomes the owner.
 
 use homard_audit::{Fact, What};
 use homard_channels::pairing::Book;
@@ -16,18 +16,18 @@ use crate::{
     paths::Paths,
 };
 
-/// Somebody who was let in.
+/// An approved sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Approved {
-    /// What the platform calls them.
+    /// Sender id at the platform.
     pub(crate) id: String,
     /// The account that they wrote to.
     pub(crate) account: String,
-    /// Whether they are the owner from now on.
+    /// True if this sender is now the owner.
     pub(crate) is_owner: bool,
 }
 
-/// Lets in who was told this code; an error says why not.
+/// Approves the sender who received this code; an error says why not.
 pub(crate) fn approve(
     (book, paths): (&Book, &Paths),
     (channel, code): (&str, &str),
@@ -57,13 +57,13 @@ pub(crate) fn approve(
     let owner = json!([sender.to_string()]);
     let named = change(paths, By::Person, |text| Ok(edit::set(text, &owners, &owner)?));
     if let Err(refusal) = named {
-        // They are let in all the same, and as the only one they are the owner until somebody else is let in.
+        // The sender is approved nevertheless, and counts as the owner while they are the only approved sender.
         tracing::warn!(%refusal, "it could not be written down who the owner is");
     }
     Ok(Approved { id: request.id, account, is_owner: true })
 }
 
-/// Whether nobody is let in on a channel yet.
+/// Returns true if no sender is allowed on a channel yet.
 fn has_nobody(config: &Config, book: &Book, channel: &str) -> Result<bool, String> {
     let approved = book.all_approved(channel).map_err(|error| error.to_string())?;
     let said = config.channels.iter().filter(|(name, _)| name.trim().eq_ignore_ascii_case(channel));

@@ -1,4 +1,4 @@
-//! From the config to a channel that can be spoken on.
+//! Builds channels from the config.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,10 +18,10 @@ use crate::{
     paths,
 };
 
-/// The channels that there are, and what people call them.
+/// Known channels with their display names.
 pub(crate) const KINDS: [(&str, &str); 2] = [("telegram", "Telegram"), ("webhook", "Webhook")];
 
-/// Who chooses the ids of a channel's senders. Of a channel that is not known, nothing is taken for granted.
+/// Returns who assigns the ids of a channel's senders. For unknown channels the ids are not trusted.
 pub(crate) fn issuer(channel: &str) -> IdIssuer {
     match channel {
         "telegram" => IdIssuer::Platform,
@@ -29,12 +29,12 @@ pub(crate) fn issuer(channel: &str) -> IdIssuer {
     }
 }
 
-/// What people call a channel.
+/// Returns the display name of a channel.
 pub(crate) fn label(channel: &str) -> &str {
     KINDS.iter().find(|(name, _)| *name == channel).map_or(channel, |(_, label)| label)
 }
 
-/// A channel that can be spoken on, as what it is.
+/// A channel with its concrete type.
 #[derive(Debug, Clone)]
 pub(super) enum Built {
     Telegram(Arc<Telegram>),
@@ -42,7 +42,7 @@ pub(super) enum Built {
 }
 
 impl Built {
-    /// As any other channel.
+    /// Returns the channel as a trait object.
     pub(super) fn channel(&self) -> Arc<dyn Channel> {
         match self {
             Self::Telegram(telegram) => telegram.clone(),
@@ -51,7 +51,7 @@ impl Built {
     }
 }
 
-/// Makes a channel of an account; nobody is asked yet. An error says what is missing and what to do.
+/// Builds the channel of an account without connecting to it. An error says what is missing and how to fix it.
 pub(super) fn build(
     road: &Road,
     (channel, name): (&str, &str),
@@ -86,7 +86,7 @@ fn telegram(road: &Road, name: &str, account: &Account, commands: &[Listed]) -> 
     Telegram::new(road.clone(), settings).map_err(|failure| failure.to_string())
 }
 
-/// The bot's token: of the config, of a file, or of the environment.
+/// Returns the bot's token from the config, a file, or the environment.
 fn token(name: &str, account: &Account) -> Result<String, String> {
     if let Some(token) = &account.bot_token {
         return Ok(token.as_str().trim().to_owned());

@@ -1,4 +1,4 @@
-//! Saying something on a channel: which account speaks, and what becomes of what goes with it.
+//! Sends messages on channels: selects the account and loads attachments.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -51,7 +51,8 @@ impl Courier for Channels {
 }
 
 impl Channels {
-    /// Notes which hosts the platform is about to ask for a message: those of media, and that of a preview.
+    /// Records the hosts that the platform will load content from for a message: those of media, and that of a link
+    /// preview.
     fn note_loads(&self, account: &Account, outgoing: &Outgoing) {
         let manner = account.channel.manner();
         let media = outgoing.media.iter().filter_map(|media| match media {
@@ -90,7 +91,8 @@ impl Channels {
         account.channel.send(outgoing).await.map_err(error)
     }
 
-    /// Who speaks: on the channel that is named, or the only one; with the account that is named, or the usual one.
+    /// Selects the account that sends: on the given channel, or the only one; with the given account, or the default
+    /// one.
     pub(super) fn speaker(
         &self,
         channel: Option<&str>,
@@ -121,20 +123,20 @@ impl Channels {
     }
 }
 
-/// The first address of the web in a text.
+/// Returns the first URL in a text.
 fn first_address(text: &str) -> Option<&str> {
     let at = ["https://", "http://"].iter().filter_map(|scheme| text.find(scheme)).min()?;
     text[at..].split(|c: char| c.is_whitespace() || matches!(c, ')' | ']' | '>' | '"')).next()
 }
 
-/// The host of an address, as far as it has one.
+/// Returns the host of a URL, or an empty string.
 fn host(address: &str) -> &str {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
     let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
     place.rsplit_once('@').map_or(place, |(_, place)| place)
 }
 
-/// Does something else than saying something.
+/// Performs an action other than sending a message.
 async fn act(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt, CourierError> {
     let place = Place { to: outgoing.to, thread: outgoing.thread };
     let message = outgoing.reply_to.unwrap_or_default();
@@ -151,7 +153,7 @@ async fn act(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt,
     account.channel.act(act).await.map_err(error)
 }
 
-/// What goes with a message, in the channel's hands: it does not know our files.
+/// Loads the attachments of a message into memory: channels have no access to our files.
 async fn media(files: &FileAccess, all: Vec<Media>) -> Result<Vec<channels::Media>, CourierError> {
     let mut loaded = Vec::new();
     for media in all {
@@ -173,7 +175,7 @@ async fn file(files: FileAccess, root: PathBuf, path: String) -> Result<channels
     Ok(channels::Media::Bytes { name, mime: None, bytes })
 }
 
-/// What a channel's failure means to whoever wants something said.
+/// Maps a channel's failure to a delivery error.
 pub(super) fn error(failure: Failure) -> CourierError {
     match failure {
         Failure::Unsupported { channel, action } => CourierError::Unsupported { channel: channel.to_owned(), action },

@@ -1,8 +1,10 @@
-//! What comes in on one account, on its way to the hub: kept, judged, put together, and handed over in order.
+//! The inbound pipeline of one account: events are stored, checked against the access policy, merged, and submitted to
+//! the hub in order.
 //!
-//! `take` puts events into the spool and returns. One task looks at them: who is not let in goes no further; what somebody
-//! writes in a row becomes one message; and each conversation has a line of its own, so that nobody waits for the files of
-//! somebody else. An event leaves the spool when its run is on disk, or when there will be none.
+//! `take` writes events to the spool and returns. One task processes them: messages of senders without access go no
+//! further; consecutive messages of a sender are merged into one; and each chat has its own queue, so that no chat
+//! waits for the downloads of another. An event is removed from the spool once its run is on disk, or once it is
+//! certain that there will be none.
 
 mod bring;
 mod lines;
@@ -37,15 +39,15 @@ use self::lines::Lines;
 pub(super) use self::reacted::Ours;
 use super::{build::label, draft::Drafts, policy::Policy, spool::Spool, standing::Standing};
 
-/// How long the pictures of one album are waited for.
+/// How long to wait for the remaining pictures of an album.
 const ALBUM: Duration = Duration::from_millis(700);
-/// How long to wait before a channel that cannot go on is tried again.
+/// How long to wait before a failed channel is retried.
 const AGAIN: Duration = Duration::from_secs(300);
 
-/// What comes in on one account.
+/// The inbound pipeline of one account.
 pub(super) struct Desk {
     channel: Arc<dyn Channel>,
-    /// The platform, and the account there.
+    /// The platform and the account.
     place: (String, String),
     hub: Hub,
     book: Arc<Book>,
@@ -59,7 +61,7 @@ pub(super) struct Desk {
     stop: CancellationToken,
 }
 
-/// What a desk works with.
+/// The dependencies of a pipeline.
 pub(super) struct Supplies {
     pub(super) channel: Arc<dyn Channel>,
     pub(super) place: (String, String),
@@ -79,22 +81,22 @@ impl std::fmt::Debug for Desk {
     }
 }
 
-/// What comes in.
+/// An inbound event.
 #[derive(Debug)]
 enum Arrival {
     Said(Box<Incoming>),
     Reacted(Box<Reaction>),
 }
 
-/// A message that was let in.
+/// A message that passed the access policy.
 #[derive(Debug, Clone)]
 struct Admitted {
     incoming: Incoming,
-    /// Whether it speaks to us.
+    /// True if the message addresses the agent.
     was_mentioned: bool,
-    /// Whether it is a command that the house knows.
+    /// True if it is a known control command.
     is_control: bool,
-    /// Whether the owner wrote it.
+    /// True if the owner sent it.
     is_owner: bool,
 }
 
@@ -106,7 +108,7 @@ impl Sink for Desk {
             match event {
                 Event::Message(message) => incoming.push(*message),
                 Event::Reacted(reaction) => reactions.push(reaction),
-                // What was said before is in the transcript.
+                // The original message is already in the transcript.
                 Event::Edited(_) | Event::Membership(_) => {}
             }
         }
@@ -114,8 +116,8 @@ impl Sink for Desk {
         if !new.is_empty() {
             self.standing.heard(self.now());
         }
-        // Nobody is there to hear it when the desk is closed; the next one finds messages in the spool. A reaction may be
-        // lost, for it is no word; it comes first, so that the message behind it tells of it.
+        // If the pipeline is closed, the send fails; the next pipeline finds the messages in the spool. Reactions are
+        // not spooled and may be lost. They are sent first, so that the message after them includes them.
         let reactions = reactions.into_iter().map(|reaction| Arrival::Reacted(Box::new(reaction)));
         let said = new.into_iter().map(|incoming| Arrival::Said(Box::new(incoming)));
         reactions.chain(said).for_each(|arrival| drop(self.arrivals.send(arrival)));
@@ -135,7 +137,7 @@ impl Sink for Desk {
 }
 
 impl Desk {
-    /// Opens a desk: two tasks work there until it is stopped.
+    /// Starts a pipeline: two tasks run until it is stopped.
     pub(super) fn open(supplies: Supplies) -> Arc<Self> {
         let Supplies { channel, place, hub, book, spool, policy, standing, drafts, ours, stop } = supplies;
         let (arrivals, arrived) = unbounded_channel();
@@ -160,7 +162,7 @@ impl Desk {
         desk
     }
 
-    /// Listens until it is stopped.
+    /// Receives events until stopped.
     async fn listen(self: Arc<Self>) {
         loop {
             self.standing.started(self.now());
@@ -185,10 +187,10 @@ impl Desk {
         }
     }
 
-    /// Looks at what comes in until it is stopped. What is not with the hub by then stays in the spool.
+    /// Processes events until stopped. Events that have not been submitted by then stay in the spool.
     async fn work(self: Arc<Self>, mut arrived: UnboundedReceiver<Arrival>) {
         let mut lines = Lines::default();
-        // Everybody was silent for long enough.
+        // After a restart, the debounce time of these messages has passed.
         for group in self.spool.waiting() {
             self.admit_again(group, &mut lines).await;
         }
@@ -228,23 +230,23 @@ impl Desk {
         }
     }
 
-    /// What the process before left in the spool.
+    /// Processes a group of events that the previous process left in the spool.
     async fn admit_again(&self, group: Vec<Incoming>, lines: &mut Lines) {
         let events: Vec<_> = group.iter().map(|incoming| incoming.event.clone()).collect();
         let mut admitted = Vec::new();
         for incoming in group {
             admitted.extend(self.admit(incoming).await);
         }
-        // They were one message, so they are let in together or not at all.
+        // The group was merged into one message, so it is admitted as a whole or not at all.
         if admitted.len() == events.len() { lines.put(admitted) } else { self.finish(&events).await }
     }
 
-    /// Several messages that are one from here on.
+    /// Merges several messages into one.
     async fn put_together(&self, group: Vec<Admitted>, lines: &mut Lines) {
         if group.len() > 1 {
             let events: Vec<_> = group.iter().map(|admitted| admitted.incoming.event.clone()).collect();
             if let Err(why) = tokio::task::block_in_place(|| self.spool.join(&events)) {
-                // Each for itself, then: that is how a restart would find them.
+                // Not merged, then: after a restart they would be separate, too.
                 tracing::warn!(why, "messages could not be put together");
                 return group.into_iter().for_each(|admitted| lines.put(vec![admitted]));
             }
@@ -252,7 +254,7 @@ impl Desk {
         lines.put(group);
     }
 
-    /// Whether a message is let in. One that is not is dealt with here.
+    /// Checks a message against the access policy. Messages that are not admitted are handled here.
     async fn admit(&self, incoming: Incoming) -> Option<Admitted> {
         let policy = self.policy();
         let sender = policy.sender(&incoming);
@@ -265,7 +267,8 @@ impl Desk {
         let activation = self.activation(&policy, &incoming).await;
         let caller = Caller { incoming: &incoming, sender: &sender, paired: &paired, activation, is_control };
         match judge(&policy.rules, caller) {
-            // To the model a command is words, and in a group nobody wants to hear its answer.
+            // Without owner rights a command would reach the model as text, and its answer would only disturb the
+            // group.
             Verdict::Admit { .. } if is_control && !is_owner && incoming.peer.kind != PeerKind::Direct => {
                 tracing::debug!(channel = self.place.0, sender = incoming.sender.id, "a command is not obeyed");
             }
@@ -273,7 +276,8 @@ impl Desk {
                 return Some(Admitted { was_mentioned, is_control: is_control && is_owner, is_owner, incoming });
             }
             Verdict::Pair => {
-                // First, so that it is not read if they are let in while the gateway is down.
+                // Removed first, so that the message is not processed if the sender is approved while the gateway is
+                // down.
                 self.finish(std::slice::from_ref(&incoming.event)).await;
                 self.pair(&incoming, &sender).await;
                 return None;
@@ -291,7 +295,7 @@ impl Desk {
         None
     }
 
-    /// What the session of a group says about which messages are answered.
+    /// Returns the activation mode stored in a group's session: which messages are answered.
     async fn activation(&self, policy: &Policy, incoming: &Incoming) -> Option<Activation> {
         if incoming.peer.kind == PeerKind::Direct {
             return None;
@@ -305,7 +309,7 @@ impl Desk {
         }
     }
 
-    /// Tells somebody whom nobody knows how they can be let in, once.
+    /// Sends a pairing code to an unknown sender, once.
     async fn pair(&self, incoming: &Incoming, identity: &Identity) {
         let (channel, sender) = (&self.place.0, &incoming.sender);
         let known = [("username", sender.username.clone()), ("name", Some(sender.name.clone()))];
@@ -340,7 +344,7 @@ impl Desk {
             ..Outgoing::default()
         };
         let (sender, channel) = (self.channel.clone(), channel.clone());
-        // Nobody waits for it: those who are let in are not to be kept waiting by those who are not.
+        // Not awaited: messages of approved senders must not wait for this.
         drop(task::spawn("pairing", async move {
             if let Err(failure) = sender.send(outgoing).await {
                 tracing::warn!(channel, %failure, "somebody was not told their pairing code; see: homard pairing list");
@@ -348,7 +352,7 @@ impl Desk {
         }));
     }
 
-    /// These need not be kept any more. If that cannot be noted, they come again, and the hub knows them.
+    /// Removes events from the spool. If that cannot be stored, they are submitted again, and the hub recognizes them.
     async fn finish(&self, events: &[String]) {
         if let Err(why) = tokio::task::block_in_place(|| self.spool.done(events)) {
             tracing::warn!(why, "it could not be noted that messages are done");
@@ -368,7 +372,7 @@ impl Desk {
     }
 }
 
-/// Why somebody is not heard, and how they would be. Whatever they wrote is not told.
+/// Says why a sender's message was ignored, and which setting would change that. Omits the message's text.
 fn unheard(channel: &str, incoming: &Incoming, reason: Reason) -> String {
     let (sender, peer) = (&incoming.sender.id, &incoming.peer);
     let at = format!("channels.{channel}");
@@ -389,7 +393,8 @@ fn unheard(channel: &str, incoming: &Incoming, reason: Reason) -> String {
     }
 }
 
-/// Random bytes; none are left only where nothing works any more, and then all codes are the same and only one is given.
+/// Draws random bytes. If the system has no randomness they are zero: all codes are then equal, and only one is given
+/// out.
 fn draw() -> [u8; 8] {
     let mut bytes = [0; 8];
     if let Err(error) = getrandom::fill(&mut bytes) {
@@ -398,13 +403,13 @@ fn draw() -> [u8; 8] {
     bytes
 }
 
-/// Names the conversation of a message within the account. Different conversations have different names, whatever ids
-/// have in them.
+/// Returns a key for the chat of a message within the account. JSON encoding keeps different chats apart, whatever
+/// characters their ids contain.
 fn room(incoming: &Incoming) -> String {
     json!([incoming.peer.kind, incoming.peer.id, incoming.thread]).to_string()
 }
 
-/// Puts a message to its neighbours, and returns what is whole.
+/// Adds a message to its debounce group and returns the groups that are complete.
 fn sort(
     admitted: Admitted,
     waiting: &mut Debounce<Admitted>,

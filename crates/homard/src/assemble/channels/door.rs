@@ -1,4 +1,4 @@
-//! Where platforms come to us over HTTP: `/channels/telegram` and `/channels/webhook/<account>`.
+//! HTTP endpoints for platforms: `/channels/telegram` and `/channels/webhook/<account>`.
 
 use async_trait::async_trait;
 use homard_channels::{
@@ -13,15 +13,13 @@ use serde_json::{Value, json};
 use super::{Channels, build::Built};
 use crate::config::channels::DEFAULT_ACCOUNT;
 
-/// What is before the name of a channel.
+/// Path prefix before the channel's name.
 const ROOT: &str = "/channels/";
 
-/// What plugins and channels add to the gateway.
+/// HTTP routes and methods that plugins and channels add to the gateway.
 #[derive(Debug)]
 pub(crate) struct Doors<F> {
-    /// What plugins add.
     pub(crate) plugins: F,
-    /// The channels.
     pub(crate) channels: Channels,
 }
 
@@ -40,7 +38,7 @@ impl<F: Foreign> Foreign for Doors<F> {
     }
 
     fn door(&self, path: &str) -> Option<Door> {
-        // Whoever comes is known by a secret of the channel's own.
+        // The channel authenticates requests with its own secret.
         if place(path).is_some_and(|place| self.channels.has(place)) {
             Some(Door::Open)
         } else {
@@ -61,7 +59,7 @@ impl<F: Foreign> Foreign for Doors<F> {
     }
 }
 
-/// The channel and the account that a path names.
+/// Returns the channel and the account that a path names.
 fn place(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix(ROOT)?.trim_end_matches('/');
     match rest.split_once('/') {
@@ -72,7 +70,7 @@ fn place(path: &str) -> Option<(&str, &str)> {
 }
 
 impl Channels {
-    /// Takes what somebody brings. It is answered with 200 when it is on disk, and not before.
+    /// Processes a platform's request. It is answered with 200 only after the events are on disk.
     async fn visited(&self, place: (&str, &str), asked: &HttpAsked) -> HttpAnswered {
         let header = |name: &str| {
             asked.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())

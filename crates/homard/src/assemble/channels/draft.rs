@@ -1,12 +1,12 @@
-//! An answer that grows in a chat while it is written: one message, sent early and edited, that becomes the answer.
+//! Streams a reply into a chat: one message that is sent early and edited until it becomes the reply.
 //!
-//! The answer itself goes through the outbox, like any other. When it comes to the courier, it takes the draft's place: the
-//! draft is edited once more, and is the answer from then on. If it cannot be (the answer has a picture or hangs on another
-//! message, or nobody knows what became of the edit before), the draft is deleted first and the answer sent as usual.
+//! The reply itself goes through the outbox like any other. When it is sent, it replaces the draft: the draft is edited
+//! once more and is the reply from then on. If that is impossible (the reply has a picture or answers another message,
+//! or the result of the previous edit is unknown), the draft is deleted first and the reply is sent as usual.
 //!
-//! Which message is whose draft is on disk, so the answer of a run that goes on after a crash finds its draft, too. A draft
-//! ends in three dots: whatever happens, nobody takes it for an answer. What it never does is say something that hooks
-//! could have kept back: where hooks look at what is sent, there are no drafts.
+//! The mapping from runs to drafts is on disk, so the reply of a run that resumes after a crash finds its draft, too. A
+//! draft ends in an ellipsis, so it is never mistaken for a reply. A draft must not show text that a hook would have
+//! withheld: if hooks inspect outgoing messages, there are no drafts.
 
 mod grow;
 
@@ -30,38 +30,38 @@ use super::spool;
 
 pub(super) use grow::{DraftContent, Growing, grow};
 
-/// What stands at the end of a draft.
+/// Suffix of a draft.
 const GOES_ON: &str = " …";
-/// How long a draft may take to be sent.
+/// Timeout for sending a draft.
 const SENDING: Duration = Duration::from_secs(20);
-/// How long it may take to be edited. Shorter, because the answer waits for it.
+/// Timeout for editing a draft. Shorter, because the reply waits for it.
 const EDITING: Duration = Duration::from_secs(10);
-/// How long an answer may take to get into its draft's place, before it is tried again.
+/// Timeout for replacing a draft with its reply, before delivery is retried.
 const ANSWERING: Duration = Duration::from_secs(30);
-/// How long a draft is remembered that no answer came for: as long as answers are tried.
+/// How long a draft without a reply is remembered: as long as deliveries are retried.
 const KEPT_MS: u64 = 25 * 60 * 60 * 1000;
 
-/// The drafts of a house.
+/// The drafts of a gateway.
 #[derive(Debug)]
 pub(super) struct Drafts {
     path: PathBuf,
     open: Mutex<BTreeMap<RunId, Arc<Draft>>>,
 }
 
-/// Where a draft is.
+/// Location of a draft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spot {
-    /// The platform, and the account there.
+    /// The platform; `account` is the account there.
     pub(super) channel: String,
     pub(super) account: String,
     pub(super) to: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) thread: Option<String>,
-    /// The message that it hangs on.
+    /// The message that it replies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reply_to: Option<String>,
-    /// When it was begun, in milliseconds since the epoch.
+    /// When it was started, in milliseconds since the epoch.
     pub(super) at: u64,
 }
 
@@ -71,7 +71,7 @@ impl Spot {
     }
 }
 
-/// A draft as it is on disk.
+/// A draft as stored on disk.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     #[serde(flatten)]
@@ -79,38 +79,38 @@ struct Kept {
     message: String,
 }
 
-/// An answer that is being written.
+/// A reply that is being streamed.
 #[derive(Debug)]
 struct Draft {
     spot: Spot,
-    /// Held while the platform is asked, so that the answer never comes between.
+    /// Held during requests to the platform, so that the reply cannot be sent in between.
     state: tokio::sync::Mutex<State>,
-    /// As in `state`, for those who write the file.
+    /// Copy of the id in `state`, for writing the file.
     message: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the platform calls it, once it is there.
+    /// The platform's message id, once it was sent.
     message: Option<String>,
-    /// Whether it grows no more.
+    /// True if it is no longer edited.
     is_closed: bool,
-    /// Whether an edit went out and nobody knows what became of it: it may still arrive.
+    /// True if the result of an edit is unknown: it may still arrive.
     is_doubtful: bool,
 }
 
-/// What became of showing a draft.
+/// Result of showing a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// It is there.
+    /// It was sent or edited.
     Yes,
-    /// The platform wants a pause.
+    /// The platform demands a pause.
     Later(Duration),
-    /// It grows no more.
+    /// It is no longer edited.
     NoMore,
 }
 
-/// Whether anything is said on a channel when a run has ended like this.
+/// Returns true if a run with this outcome sends anything on a channel.
 pub(super) fn is_answered(outcome: &Outcome, replies: &[Payload]) -> bool {
     match outcome {
         Outcome::Done | Outcome::Failed(_) => !replies.is_empty(),
@@ -120,7 +120,7 @@ pub(super) fn is_answered(outcome: &Outcome, replies: &[Payload]) -> bool {
 }
 
 impl Drafts {
-    /// Reads what was left. Of a file that cannot be read nothing is known; it is written anew.
+    /// Reads the stored drafts. An unreadable file counts as empty and is overwritten.
     pub(super) fn open(path: PathBuf) -> Self {
         let kept = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
@@ -138,19 +138,19 @@ impl Drafts {
         Self { path, open: Mutex::new(open.collect()) }
     }
 
-    /// The drafts that the last process left, and where they are.
+    /// Returns the drafts that the previous process left, and where they are.
     pub(super) fn left(&self) -> Vec<(RunId, Spot)> {
         self.lock().iter().map(|(run, draft)| (run.clone(), draft.spot.clone())).collect()
     }
 
-    /// A run may have a draft from here on.
+    /// Allows a run to have a draft.
     pub(super) fn begin(&self, run: &RunId, spot: Spot) {
         let mut open = self.lock();
         open.retain(|_, draft| spot.at.saturating_sub(draft.spot.at) < KEPT_MS);
         open.entry(run.clone()).or_insert_with(|| Draft::new(spot, None));
     }
 
-    /// Shows how far a run's answer has come.
+    /// Shows the current text of a run's reply.
     pub(super) async fn show(&self, channel: &dyn Channel, run: &RunId, text: &str) -> Shown {
         let Some(draft) = self.find(run) else { return Shown::NoMore };
         let mut state = draft.state.lock().await;
@@ -162,7 +162,7 @@ impl Drafts {
         let Some(message) = state.message.clone() else {
             let reply_to = draft.spot.reply_to.clone();
             let id = format!("draft-{run}");
-            // An address that is not written to its end is nobody's, and the answer decides about previews.
+            // A URL may be incomplete at this point; previews are decided with the reply.
             let outgoing = Outgoing { id, place, reply_to, text, hides_previews: true, ..Outgoing::default() };
             let failure = match timeout(SENDING, channel.send(outgoing)).await {
                 Ok(Ok(Receipt { message: Some(message), .. })) => {
@@ -198,7 +198,7 @@ impl Drafts {
         }
     }
 
-    /// Puts an answer in the place of its draft. `None` if there is none, or none any more: the answer is to be sent.
+    /// Replaces a draft with its reply. `None` if there is no draft, or none any more: the caller sends the reply.
     pub(super) async fn become_answer(
         &self,
         channel: &dyn Channel,
@@ -227,16 +227,16 @@ impl Drafts {
                     let details = json!({"chatId": place.to, "messageIds": [message]});
                     return Some(Ok(Receipt { message: Some(message), details }));
                 }
-                // Too long for one message, or somebody deleted it.
+                // Too long for one message, or the draft was deleted.
                 Err(Failure::Refused(_) | Failure::Unsupported { .. }) => {}
                 Err(failure @ (Failure::RetryAfter { .. } | Failure::Unavailable(_))) => return Some(Err(failure)),
-                // The same edit once more does no harm.
+                // Repeating the same edit is harmless.
                 Err(Failure::Unknown(why)) => return Some(Err(Failure::Unavailable(why))),
             }
         }
         match channel.act(Act::Delete { place, message }).await {
             Err(failure @ (Failure::RetryAfter { .. } | Failure::Unavailable(_))) => Some(Err(failure)),
-            // What cannot be deleted stays, and its three dots say that it is not the answer.
+            // A draft that cannot be deleted stays; its ellipsis shows that it is not the reply.
             Ok(_) | Err(Failure::Refused(_) | Failure::Unsupported { .. } | Failure::Unknown(_)) => {
                 self.forget(run);
                 None
@@ -244,7 +244,7 @@ impl Drafts {
         }
     }
 
-    /// A run is over. What it showed waits for its answer, or is taken back if there will be none.
+    /// Ends the draft of a finished run: it waits for the reply, or is deleted if there will be none.
     pub(super) async fn end(&self, channel: &dyn Channel, run: &RunId, is_answered: bool) {
         let was_shown = self.find(run).is_some_and(|draft| draft.known().is_some());
         if was_shown && !is_answered {
@@ -254,7 +254,7 @@ impl Drafts {
         }
     }
 
-    /// Takes a draft back: its run says nothing.
+    /// Deletes the draft of a run without a reply.
     pub(super) async fn withdraw(&self, channel: &dyn Channel, run: &RunId) {
         let Some(draft) = self.find(run) else { return };
         let mut state = draft.state.lock().await;
@@ -262,7 +262,7 @@ impl Drafts {
         if let Some(message) = state.message.clone() {
             let deleted = channel.act(Act::Delete { place: draft.spot.place(), message }).await;
             if let Err(failure @ (Failure::RetryAfter { .. } | Failure::Unavailable(_))) = deleted {
-                // It is on disk, and tried again at the next start.
+                // It is on disk, and retried at the next start.
                 return tracing::warn!(channel = draft.spot.channel, %failure, "an unfinished message was not deleted");
             }
         }
@@ -280,7 +280,7 @@ impl Drafts {
         }
     }
 
-    /// Writes down which drafts there are. If that fails, a crash leaves one behind, and no more.
+    /// Stores the list of drafts. If that fails, a crash leaves one draft behind, nothing worse.
     fn write(&self) {
         let open = self.lock();
         let kept = open

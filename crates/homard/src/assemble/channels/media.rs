@@ -1,4 +1,4 @@
-//! What comes with a message: pictures are shown to the model, other files are put where the agent finds them.
+//! Attachments of inbound messages: pictures are passed to the model, other files are stored in the workspace.
 
 use std::{path::Path, sync::Arc};
 
@@ -8,11 +8,11 @@ use homard_media::{FitError, InboundFile, InboundFolder, Limits, fit, harmless};
 use homard_proto::{Identity, message::Block};
 use homard_tools::egress::{Bounds, Egress, Request, SystemNames};
 
-/// How many attachments of a message are looked at.
+/// Maximum attachments of a message that are processed.
 const MOST: usize = 20;
 
-/// The folder for the files of a conversation. Every peer has its own, so that nothing that opens one peer's files finds
-/// another's. `is_open` says whether its runs can open them there.
+/// Returns the directory for the files of a chat. Every peer has its own, so that access to one peer's files does not
+/// give access to another's. `is_open` says whether the chat's runs can open them there.
 pub(super) fn folder(workspace: &Path, (peer, kind): (&Identity, PeerKind), is_open: bool) -> InboundFolder {
     let groups = match kind {
         PeerKind::Direct => "",
@@ -21,16 +21,16 @@ pub(super) fn folder(workspace: &Path, (peer, kind): (&Identity, PeerKind), is_o
     InboundFolder::new(workspace, &format!("{groups}{}", folder_of(peer)), is_open)
 }
 
-/// What came with a message.
+/// Loaded attachments.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Loaded {
-    /// Pictures, in their order.
+    /// Pictures, in order.
     pub(super) pictures: Vec<Block>,
-    /// What a model is told of the rest.
+    /// Descriptions of the other files for the model.
     pub(super) notes: Vec<String>,
 }
 
-/// Loads what came with messages. What cannot be loaded is told, and is never in the way of the words.
+/// Loads the attachments of messages. Failures become notes and never block the message text.
 pub(super) async fn load(
     channel: &Arc<dyn Channel>,
     group: &[&Incoming],

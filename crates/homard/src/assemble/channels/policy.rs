@@ -1,4 +1,5 @@
-//! From the config to what decides about the messages of an account: who is let in, whose they are, where they go.
+//! Builds the access policy of an account from the config: who has access, who is the owner, and where messages are
+//! routed.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -24,46 +25,45 @@ use crate::{
     paths::Paths,
 };
 
-/// How many megabytes a file has at most, where nobody says.
+/// Default maximum file size in megabytes.
 const MEDIA_MB: f64 = 5.0;
-/// More than any platform hands over.
+/// Upper bound of the file size in megabytes: more than any platform delivers.
 const MEDIA_MOST_MB: f64 = 100.0;
 
-/// What decides about the messages of an account. Made anew when the config changes.
+/// The access policy of an account. Rebuilt when the config changes.
 #[derive(Debug, Clone)]
 pub(super) struct Policy {
-    /// The account.
     pub(super) at: ChannelAccount,
-    /// Who is let in.
+    /// Access rules for senders and groups.
     pub(super) rules: Rules,
-    /// Who answers, and in which session.
+    /// Routing to agents and sessions.
     pub(super) routes: Routes,
-    /// The owner on this account, if the config names owners anywhere.
+    /// The owners on this account, if the config names owners anywhere.
     owners: Option<Vec<Identity>>,
-    /// How long somebody must be silent before what they wrote is one message.
+    /// Silence after which consecutive messages of a sender are merged.
     pub(super) debounce: Duration,
-    /// How many messages of a group that were not for us are kept.
+    /// Maximum group messages not addressed to the agent that are kept as context.
     pub(super) history: usize,
-    /// When it is shown that an answer is being written.
+    /// When the typing indicator is shown.
     pub(super) typing: Typing,
-    /// How senders learn that their messages wait.
+    /// How senders are informed that their messages are queued.
     pub(super) queue_status: QueueStatus,
-    /// How an answer is shown while it is written, if it is.
+    /// How replies are streamed, if they are.
     pub(super) growth: Option<Growth>,
-    /// Which reactions are told.
+    /// Which reactions are recorded.
     pub(super) reactions: Reactions,
-    /// How many bytes a file may have.
+    /// Maximum file size in bytes.
     pub(super) media: usize,
-    /// In whose time messages are dated.
+    /// Time zone of message timestamps.
     pub(super) zone: TimeZone,
-    /// Where agents keep their files.
+    /// Workspace of each agent.
     pub(super) workspaces: BTreeMap<AgentId, PathBuf>,
-    /// Which files may go out with messages.
+    /// Which files may be attached to messages.
     pub(super) files: FileAccess,
 }
 
 impl Policy {
-    /// The policy of an account, and what is wrong with it.
+    /// Builds the policy of an account. Also returns warnings.
     pub(super) fn of(config: &Config, paths: &Paths, (at, account): (ChannelAccount, &Account)) -> (Self, Vec<String>) {
         let list = |ids: &Option<Vec<Id>>| allow_list(&at, ids);
         let (patterns, wrong) = patterns(config);
@@ -100,12 +100,12 @@ impl Policy {
         (policy, wrong)
     }
 
-    /// Who sent a message.
+    /// Returns the sender of a message.
     pub(super) fn sender(&self, incoming: &Incoming) -> Identity {
         self.at.sender(&incoming.sender.id)
     }
 
-    /// Whether the owner sent a message. `paired` are the senders that were approved.
+    /// Returns true if the owner sent the message. `paired` are the approved senders.
     pub(super) fn is_owner(&self, incoming: &Incoming, paired: &[Identity]) -> bool {
         let sender = self.sender(incoming);
         let is_named = match &self.owners {
@@ -115,7 +115,7 @@ impl Policy {
         is_named && !incoming.sender.is_chat
     }
 
-    /// Who is written to when nobody is named: the owner, if it is known who that is.
+    /// Returns the default recipient: the owner, if known.
     pub(super) fn usual_to(&self, paired: &[Identity]) -> Option<String> {
         let owner = match &self.owners {
             Some(owners) => owners.first(),
@@ -124,8 +124,8 @@ impl Policy {
         owner.map(|owner| owner.id().to_owned())
     }
 
-    /// Whether the owner named a chat: as an owner, as somebody who may write, or as a group; or approved it by pairing.
-    /// One that is let in because everybody is (`*`) was named by nobody.
+    /// Returns true if the owner has named this chat: as an owner, as an allowed sender, or as a group; or has approved
+    /// it by pairing. Access by the wildcard `*` does not count.
     pub(super) fn knows(&self, id: &str, paired: &[Identity]) -> bool {
         let peer = self.at.sender(id);
         let lists = [Some(&self.rules.allow_from), self.rules.group_allow_from.as_ref()];
@@ -135,8 +135,8 @@ impl Policy {
             || (id != "*" && self.rules.groups.contains_key(id))
     }
 
-    /// The only person who is let in. Of two, nobody knows which of them is the owner; and whom a program calls by an id
-    /// is the program's affair.
+    /// Returns the only person who has access. With two it is unknown which of them is the owner; and if the peer
+    /// chooses the ids, they prove nothing.
     fn only_person<'a>(&'a self, paired: &'a [Identity]) -> Option<&'a Identity> {
         let mut people = self.rules.allow_from.senders().iter().chain(paired);
         let first = people.next()?;
@@ -145,12 +145,12 @@ impl Policy {
     }
 }
 
-/// The principal of a sender in the hub.
+/// Returns the hub's principal for a sender.
 pub(super) fn principal(sender: &Identity, is_owner: bool) -> String {
     if is_owner { OWNER.to_owned() } else { format!("channel:{sender}") }
 }
 
-/// What people write when they mean the agent.
+/// Returns the patterns that count as a mention of the agent.
 fn patterns(config: &Config) -> (Patterns, Vec<String>) {
     if let Some(said) = &config.messages.group_chat.mention_patterns {
         return Patterns::new(said.iter().map(String::as_str));
@@ -200,7 +200,7 @@ mod tests {
         policy_of(text, (channel, "default"))
     }
 
-    /// Those of some ids who are the owner.
+    /// Returns those ids that count as the owner.
     fn owners_of(policy: &Policy, ids: &[&'static str], paired: &[&str]) -> Vec<&'static str> {
         let paired: Vec<_> = paired.iter().map(|id| policy.at.sender(id)).collect();
         ids.iter().copied().filter(|id| policy.is_owner(&from(id), &paired)).collect()

@@ -1,5 +1,5 @@
-//! Telling the sender of a chat message that it waits, is read by the active run, or is summarized: by a reaction on the
-//! message or a short line. Best effort: the message itself is safe in the queue.
+//! Informs the sender of a chat message that it is queued, steered into the active run, or summarized: by a reaction on
+//! the message or a short line. Best effort: the message itself is safe in the queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,23 +9,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::messages::QueueStatus;
 
-/// The message whose sender is told.
+/// The message whose sender is informed.
 #[derive(Debug, Clone)]
 pub(super) struct About {
     pub(super) place: Place,
     pub(super) message: String,
 }
 
-/// What is to be told.
+/// An update for the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Notice {
-    /// This reaction, or none, in place of the one before.
+    /// Replaces the current reaction; `None` removes it.
     React(Option<&'static str>),
-    /// This line.
+    /// Sends this line.
     Say(String),
 }
 
-/// Follows a run from its acceptance to its end and tells its sender how the message stands.
+/// Follows a run from its acceptance to its end and reports the message's queue status to its sender.
 pub(super) fn show(
     channel: Arc<dyn Channel>,
     about: About,
@@ -78,12 +78,12 @@ pub(super) fn show(
     }));
 }
 
-/// What the sender was told so far.
+/// What the sender has been shown so far.
 #[derive(Debug)]
 struct Status {
     mode: QueueStatus,
     has_reactions: bool,
-    /// The reaction on the message.
+    /// The current reaction on the message.
     shown: Option<&'static str>,
 }
 
@@ -120,7 +120,7 @@ impl Status {
     }
 
     fn placed(&mut self, placed: Placed) -> Option<Notice> {
-        // Telegram knows few reactions; these are among them.
+        // Telegram supports few reactions; these are among them.
         let (emoji, line) = match placed {
             Placed::Steered => ("👀", "The active run reads this message next.".to_owned()),
             Placed::Queued(position) | Placed::Collected(position) => ("😴", format!("Queued, position {position}.")),
@@ -136,7 +136,7 @@ impl Status {
         }
     }
 
-    /// The reaction that is to be shown, unless it is or cannot be.
+    /// Returns the reaction to set, unless it is already shown or unsupported.
     fn react(&mut self, emoji: Option<&'static str>) -> Option<Notice> {
         let is_new = self.has_reactions && self.shown != emoji;
         self.shown = emoji;

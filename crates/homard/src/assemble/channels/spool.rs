@@ -1,9 +1,9 @@
-//! What came in and is not with the hub yet, on disk: one file an account.
+//! Inbound events that the hub has not accepted yet, on disk: one file per account.
 //!
-//! A platform forgets what it told us once we ask for more, and messages wait here for their sender to be done. So an event
-//! and the place behind it are written together, and an event goes out of the file when its run is on disk. Whatever comes
-//! between is found at the next start and goes to the hub again, which knows the events that it has. For that, messages
-//! that become one must be the same ones then: that they are one is written before the hub hears of it.
+//! A platform discards events once we ask for later ones, and messages wait here for the debounce time. So an event and
+//! the platform's cursor behind it are written together, and an event is removed from the file once its run is on disk.
+//! After a crash in between, the events are submitted again, and the hub recognizes those that it has. This requires
+//! that merged messages are merged in the same way again: the merge is written before the hub receives the message.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -18,14 +18,14 @@ use homard_channels::Incoming;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-/// How many events may wait. What comes then is told to come again.
+/// Maximum number of waiting events. Beyond that the platform has to send them again.
 const MOST: usize = 1000;
-/// How large the file may be.
+/// Maximum size of the file.
 const LARGEST: usize = 64 << 20;
-/// How many events are known that are done. The hub knows those of a day; these are known without asking it.
+/// Number of finished events that are remembered. The hub deduplicates those of a day; this avoids asking it.
 const SEEN: usize = 1000;
 
-/// What came in for one account and is not with the hub yet.
+/// The spool of one account.
 #[derive(Debug)]
 pub(super) struct Spool {
     path: PathBuf,
@@ -35,25 +35,25 @@ pub(super) struct Spool {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Kept {
-    /// Where to go on, as the platform says it.
+    /// The platform's cursor to resume from.
     cursor: Option<String>,
-    /// The events that are done, oldest first.
+    /// Ids of finished events, oldest first.
     seen: VecDeque<String>,
-    /// The others, oldest first.
+    /// Waiting events, oldest first.
     waiting: Vec<Waiting>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Waiting {
     incoming: Incoming,
-    /// The first event of those that are one message with it.
+    /// The first event of the group that it is merged with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     with: Option<String>,
 }
 
 impl Spool {
-    /// Reads what was left, and says what is wrong with it. A file that cannot be understood is put aside: the platform
-    /// tells again what it was not asked to forget.
+    /// Reads the spool and returns a warning if it is damaged. A file that cannot be parsed is moved aside: the
+    /// platform sends again what was not acknowledged.
     pub(super) fn open(path: PathBuf) -> (Self, Option<String>) {
         let (kept, trouble) = match fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
@@ -76,12 +76,12 @@ impl Spool {
         (Self { path, kept: Mutex::new(kept) }, trouble)
     }
 
-    /// Where the platform is to go on.
+    /// Returns the cursor to resume from.
     pub(super) fn cursor(&self) -> Option<String> {
         self.lock().cursor.clone()
     }
 
-    /// What waits, in groups that are one message each.
+    /// Returns the waiting events in groups; each group is one message.
     pub(super) fn waiting(&self) -> Vec<Vec<Incoming>> {
         let mut groups: Vec<(Option<String>, Vec<Incoming>)> = Vec::new();
         for Waiting { incoming, with } in &self.lock().waiting {
@@ -93,7 +93,7 @@ impl Spool {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// Keeps what came, and returns what of it is new; else says why it is not on disk, as the others do.
+    /// Stores events and returns those that are new. An error says why they are not on disk.
     pub(super) fn take(&self, incoming: Vec<Incoming>, cursor: Option<String>) -> Result<Vec<Incoming>, String> {
         self.change(|kept| {
             let mut known: HashSet<String> = kept.seen.iter().cloned().collect();
@@ -108,7 +108,7 @@ impl Spool {
         })
     }
 
-    /// These are one message from here on.
+    /// Merges events into one message.
     pub(super) fn join(&self, events: &[String]) -> Result<(), String> {
         self.change(|kept| {
             let of = |waiting: &&mut Waiting| events.contains(&waiting.incoming.event);
@@ -117,7 +117,7 @@ impl Spool {
         })
     }
 
-    /// These need not be kept any more.
+    /// Removes finished events.
     pub(super) fn done(&self, events: &[String]) -> Result<(), String> {
         self.change(|kept| {
             kept.waiting.retain(|waiting| !events.contains(&waiting.incoming.event));
@@ -128,7 +128,7 @@ impl Spool {
         })
     }
 
-    /// Changes what is kept, on disk first.
+    /// Applies a change, on disk first.
     fn change<T>(&self, change: impl FnOnce(&mut Kept) -> Result<T, String>) -> Result<T, String> {
         let mut kept = self.lock();
         let mut next = kept.clone();
@@ -150,7 +150,7 @@ impl Spool {
     }
 }
 
-/// Replaces a file whole, for the owner's eyes only.
+/// Replaces a file atomically, readable by the owner only.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

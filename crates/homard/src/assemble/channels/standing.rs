@@ -1,14 +1,14 @@
-//! How an account is doing, for people who ask.
+//! The state of a channel account, as reported to users.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use homard_channels::Note;
 use serde_json::{Value, json};
 
-/// How many lines of its story are kept.
+/// Maximum number of incidents that are kept.
 const LINES: usize = 200;
 
-/// How an account is doing.
+/// The state of a channel account.
 #[derive(Debug, Default)]
 pub(super) struct Standing(Mutex<Inner>);
 
@@ -18,11 +18,11 @@ struct Inner {
     is_up: bool,
     started_at: Option<u64>,
     stopped_at: Option<u64>,
-    /// What is wrong now.
+    /// The current error.
     trouble: Option<String>,
     heard_at: Option<u64>,
     said_at: Option<u64>,
-    /// What happened, oldest first.
+    /// Incidents, oldest first.
     story: Vec<(u64, String)>,
 }
 
@@ -37,14 +37,14 @@ impl Inner {
 }
 
 impl Standing {
-    /// It begins to listen.
+    /// Records that receiving starts.
     pub(super) fn started(&self, at: u64) {
         let mut inner = self.lock();
         (inner.is_running, inner.started_at) = (true, Some(at));
         inner.tell(at, "started".to_owned());
     }
 
-    /// It listens no more, for this reason if it is not that somebody wants it so.
+    /// Records that receiving stopped; `why` is `None` if it was requested.
     pub(super) fn stopped(&self, at: u64, why: Option<String>) {
         let mut inner = self.lock();
         (inner.is_running, inner.is_up, inner.stopped_at) = (false, false, Some(at));
@@ -52,7 +52,7 @@ impl Standing {
         inner.trouble = why;
     }
 
-    /// The connection says how it is doing.
+    /// Records a change of the connection's state.
     pub(super) fn noted(&self, at: u64, note: &Note) {
         let mut inner = self.lock();
         let (is_up, trouble) = match note {
@@ -64,12 +64,12 @@ impl Standing {
         inner.trouble = trouble;
     }
 
-    /// A message came in.
+    /// Records an inbound message.
     pub(super) fn heard(&self, at: u64) {
         self.lock().heard_at = Some(at);
     }
 
-    /// Somebody was not heard, for this reason. Who knocks again and again is told of once in a while.
+    /// Records that a message was ignored, and why. Repetitions are recorded only once in a while.
     pub(super) fn turned_away(&self, at: u64, what: String) {
         let mut inner = self.lock();
         if !inner.story.iter().rev().take(LINES / 2).any(|(_, told)| *told == what) {
@@ -77,7 +77,7 @@ impl Standing {
         }
     }
 
-    /// A message went out, or why it did not.
+    /// Records an outbound message, or why it failed.
     pub(super) fn said(&self, at: u64, trouble: Option<String>) {
         let mut inner = self.lock();
         match trouble {
@@ -86,7 +86,7 @@ impl Standing {
         }
     }
 
-    /// As clients are told.
+    /// Returns the state as reported to clients.
     pub(super) fn view(&self) -> Value {
         let inner = self.lock();
         json!({
@@ -96,7 +96,8 @@ impl Standing {
         })
     }
 
-    /// Why it is down, if it is: the connection says so, or it has stopped. One that is just starting is not down.
+    /// Returns why the account is down, if it is: the connection failed, or it has stopped. A starting account is not
+    /// down.
     pub(super) fn outage(&self) -> Option<String> {
         let inner = self.lock();
         match (&inner.trouble, inner.is_running, inner.stopped_at) {
@@ -106,7 +107,7 @@ impl Standing {
         }
     }
 
-    /// What happened of late, oldest first.
+    /// Returns recent incidents, oldest first.
     pub(super) fn story(&self) -> Vec<(u64, String)> {
         self.lock().story.clone()
     }

@@ -1,4 +1,4 @@
-//! Showing in a chat that an answer is being written, for as long as it is.
+//! Shows a typing indicator in a chat while a reply is being written.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::typing::Mode;
 
-/// How long nothing may happen in a run until it is not shown any more.
+/// The indicator is hidden after this time without an event in the run.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// Shows it until the run is over, every so often. That it cannot be shown is nobody's trouble.
+/// Refreshes the indicator periodically until the run ends. Failures are only logged.
 pub(super) fn show(
     channel: Arc<dyn Channel>,
     place: Place,
@@ -40,7 +40,7 @@ pub(super) fn show(
                 }
                 _ = tick.tick(), if signs.is_shown() => {
                     if last.elapsed() > SILENCE {
-                        // News bring it back.
+                        // The next event shows it again.
                         signs.rest();
                         continue;
                     }
@@ -53,7 +53,7 @@ pub(super) fn show(
     }));
 }
 
-/// Whether it is to be seen, by what happens in a run.
+/// Decides from a run's events whether the indicator is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Signs {
     mode: Mode,
@@ -64,7 +64,7 @@ struct Signs {
 enum Sign {
     Off,
     On,
-    /// The run is over: whatever comes late, it stays off.
+    /// The run has ended: late events do not show it again.
     Sealed,
 }
 
@@ -143,7 +143,7 @@ mod tests {
         RunEvent::ToolStarted { call: CallId::parse("c").unwrap(), name: "exec".to_owned(), arguments: Value::Null }
     }
 
-    /// The event after which it is first shown, counted from 1; 0 if it never is.
+    /// Returns the event, counted from 1, after which the indicator is first shown; 0 if never.
     fn first(mode: Mode, events: &[RunEvent]) -> usize {
         let mut signs = Signs::new(mode);
         let shown = events.iter().position(|event| {

@@ -1,5 +1,5 @@
-//! What plugins may ask of the house. They are told the config without its secrets, and nothing else that they could not
-//! ask an agent for.
+//! The API that plugins may call. They receive the config without its secrets, and nothing else that they could not get
+//! through an agent.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,11 +14,11 @@ use homard_proto::{
 };
 use serde_json::{Value, json};
 
-/// Who sends what plugins ask of agents. Not the owner: what a plugin writes is not read as a command, and its runs have
-/// no more rights than anybody's.
+/// Sender of the messages that plugins submit. Not the owner: a plugin's text is not parsed as a command, and its runs
+/// have no owner rights.
 const PLUGIN: &str = "plugin";
 
-/// The house, as plugins see it.
+/// The gateway, as plugins see it.
 pub(super) struct House {
     pub(super) hub: Arc<OnceLock<Hub>>,
     pub(super) config: Value,
@@ -52,7 +52,7 @@ impl House {
         Ok(json!({"ok": true}))
     }
 
-    /// Has an agent answer, in a session of the plugin's unless it names one.
+    /// Runs an agent, in a session of the plugin's own unless it names one.
     async fn run(&self, plugin: &str, params: &Value) -> Result<Value, String> {
         let hub = self.hub()?;
         let prompt = text(params, "prompt").or_else(|| text(params, "message")).ok_or("there is no prompt")?;
@@ -60,7 +60,7 @@ impl House {
         let own = format!("plugin:{plugin}:{run}");
         let key = session(hub, text_or(params, "sessionKey", &own))?;
         if hub.is_at_work(&key) {
-            // It may be at work on what the plugin was asked for, and then each would wait for the other.
+            // The active run may be waiting for this very plugin; the two would deadlock.
             return Err(format!("the session {key} is at work; ask in another one, or later"));
         }
         let message = User::text(prompt, hub.ambient().now_ms());
@@ -84,7 +84,7 @@ impl House {
         }
     }
 
-    /// Has the default agent's model answer, without tools and without a session.
+    /// Sends one request to the default agent's model, without tools and without a session.
     async fn complete(&self, params: &Value) -> Result<Value, String> {
         let hub = self.hub()?;
         let prompt = text(params, "prompt").ok_or("there is no prompt")?;

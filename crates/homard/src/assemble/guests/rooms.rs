@@ -1,4 +1,4 @@
-//! What plugins add to the chat and to the gateway.
+//! Chat commands, gateway methods, HTTP routes and webhook transforms of plugins.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::fs::canonicalize;
 
 use super::Guests;
 
-/// How long a module may take.
+/// Maximum time for a transform module.
 const TRANSFORM: Duration = Duration::from_secs(10);
 
 /// A plugin's chat command.
@@ -47,7 +47,7 @@ impl SlashCommand for Spoken {
     }
 }
 
-/// What plugins add to the gateway.
+/// The gateway methods and HTTP routes of plugins.
 #[derive(Debug)]
 pub(crate) struct Rooms(pub(crate) Guests);
 
@@ -57,10 +57,10 @@ impl Rooms {
     }
 }
 
-/// Runs modules that change what webhooks bring.
+/// Runs the modules that transform webhook payloads.
 pub(crate) struct Transforms {
     guests: Guests,
-    /// Where the modules are.
+    /// Directory of the modules.
     folder: PathBuf,
 }
 
@@ -74,7 +74,7 @@ impl Transforms {
 impl Transformer for Transforms {
     async fn transform(&self, transform: &Transform, request: Value) -> Result<Value, String> {
         let module = self.folder.join(&transform.module);
-        // The check of the config looks at the words; a link may lead elsewhere all the same.
+        // The config check only inspects the text of the path; a symlink may still lead outside.
         let (module, folder) = tokio::try_join!(canonicalize(&module), canonicalize(&self.folder))
             .map_err(|error| format!("{}: {error}", module.display()))?;
         if !module.starts_with(&folder) {
@@ -99,7 +99,7 @@ impl Foreign for Rooms {
             Some("operator.read") => Scope::Read,
             Some("operator.write") => Scope::Write,
             Some("operator.approvals") => Scope::Approvals,
-            // Nobody knows what it does.
+            // The effect of a plugin's method is unknown.
             Some(_) | None => Scope::Admin,
         })
     }

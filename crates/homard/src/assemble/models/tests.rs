@@ -1,4 +1,4 @@
-//! From names in the config to those who are asked.
+//! Tests for the resolution of model names in the config to candidates.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::{
     config::DEMO,
 };
 
-/// A config and what is around it.
+/// A config with its environment and credential profiles.
 #[derive(Default)]
 struct World<'a> {
     config: &'a str,
@@ -34,7 +34,7 @@ impl World<'_> {
         look(&models, &keyring, chain)
     }
 
-    /// Everybody in order, each with the credential.
+    /// Returns all candidates in order, each with its credential.
     fn order(&self) -> Vec<String> {
         self.look(|models, keyring, chain| {
             let roster = models.roster(keyring, &chain.unwrap().models).unwrap();

@@ -1,5 +1,5 @@
-//! One message on its way to the hub: its files are loaded, it is put into its envelope, and it is submitted until the hub
-//! has it.
+//! Submits one message to the hub: loads its attachments, wraps it in its envelope, and retries until the hub has
+//! accepted it.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -27,20 +27,20 @@ use crate::assemble::channels::{
     queue_status, typing,
 };
 
-/// How long to wait before the hub is asked again; twice as long after each more.
+/// Initial retry delay; doubles with every attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// How long to wait at most.
+/// Maximum retry delay.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// How often an unfinished answer is edited at most: Telegram wants no more than one message a second in a chat, and
-/// twenty a minute in a group.
+/// Minimum time between two edits of a draft: Telegram allows one message per second in a chat, and twenty per minute
+/// in a group.
 const DRAFT_ALONE: Duration = Duration::from_secs(1);
 const DRAFT_IN_GROUPS: Duration = Duration::from_secs(4);
-/// How many characters of a message that is answered are told.
+/// Maximum characters that are quoted of a message that is replied to.
 const QUOTED: usize = 2000;
 
 impl Desk {
-    /// Brings a message to the hub. Returns when the hub has it, or when there will be no run; what is dropped before then
-    /// is in the spool.
+    /// Submits a message. Returns once the hub has accepted it, or once it is certain that there will be no run. If the
+    /// future is dropped before that, the message is still in the spool.
     pub(super) async fn bring(&self, group: Vec<Admitted>) {
         let Some(first) = group.first() else { return };
         let events: Vec<_> = group.iter().map(|admitted| admitted.incoming.event.clone()).collect();
@@ -59,7 +59,7 @@ impl Desk {
         self.finish(&events).await;
     }
 
-    /// Submits it until the hub has it or does not want it; `false` if the desk closed meanwhile.
+    /// Submits until the hub accepts or rejects the message; returns false if the pipeline closed in the meantime.
     async fn submit(&self, inbound: Inbound, first: &Admitted) -> bool {
         let mut wait = FIRST_WAIT;
         loop {
@@ -75,12 +75,12 @@ impl Desk {
                     }
                     return true;
                 }
-                // Somebody else's run has the name of this event, or the session is closed: there is no use in trying.
+                // Another run has the id of this event, or the session is closed: retrying is useless.
                 Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked | SubmitError::SessionChanged)) => {
                     tracing::warn!(channel = self.place.0, %error, "a message was not taken in");
                     return true;
                 }
-                // It is on disk already, and waits for its owner.
+                // The run is stored already, and is held until its owner decides.
                 Err(SubmitError::Held(_)) => return true,
                 Err(error @ (SubmitError::Overloaded | SubmitError::Store(_) | SubmitError::Stopping)) => error,
             };
@@ -93,7 +93,7 @@ impl Desk {
         }
     }
 
-    /// Shows in the chat that an answer is being written, and how far it has come if that is wished.
+    /// Shows a typing indicator and queue status in the chat, and a draft of the reply if enabled.
     async fn show(&self, tape: &Arc<Tape>, first: &Admitted) {
         let (policy, incoming) = (self.policy(), &first.incoming);
         let is_direct = incoming.peer.kind == PeerKind::Direct;
@@ -131,19 +131,19 @@ impl Desk {
         draft::grow(self.drafts.clone(), channel, growing, tape.clone(), stop);
     }
 
-    /// Where an answer goes.
+    /// Returns the destination of the reply.
     fn back(&self, incoming: &Incoming) -> Place {
         Place { to: incoming.peer.id.clone(), thread: incoming.thread.clone() }
     }
 
-    /// What the hub is asked for; an error says why it cannot be asked.
+    /// Builds the request for the hub; an error says why it cannot be built.
     async fn prepare(&self, policy: &Arc<Policy>, group: &[Admitted]) -> Result<Inbound, String> {
         let Some(first) = group.first() else { return Err("there is no message".to_owned()) };
         let incoming = &first.incoming;
         let is_direct = incoming.peer.kind == PeerKind::Direct;
         let Routed { agent, key, .. } = self.routed(policy, incoming, first.is_owner && is_direct).await?;
         let said: Vec<&Incoming> = group.iter().map(|admitted| &admitted.incoming).collect();
-        // In a group everybody's words are before the model: there the owner gives commands, and no more than that.
+        // In a group the model also reads the text of others, so the owner's rights apply to commands only.
         let is_owner = first.is_owner && (is_direct || first.is_control);
         let sender = policy.sender(incoming);
         let asker = Origin { principal: principal(&sender, is_owner && is_direct), ..Origin::default() };
@@ -175,18 +175,19 @@ impl Desk {
             at: incoming.timestamp_ms.min(self.now()),
         };
         let told = |text: &str| {
-            // What calls a skill is read as it is.
+            // Text that invokes a skill is passed on unchanged.
             if is_owner && text.starts_with('/') && notes.is_empty() {
                 return text.to_owned();
             }
             self.told(policy, incoming, (text, &notes), previous)
         };
         let inbound = intake::arrived(&self.hub, arrived, told).map_err(|error| error.to_string())?;
-        // A command that asks a model is obeyed in a group, too, but its run is not the owner's: everybody reads the reply.
+        // A command that starts a run is obeyed in a group, too, but its run has no owner rights: everyone reads the
+        // reply.
         Ok(if !is_direct && inbound.asks_model() { Inbound { principal: asker.principal, ..inbound } } else { inbound })
     }
 
-    /// What a model reads of a message.
+    /// Returns the text that the model receives for a message.
     fn told(
         &self,
         policy: &Policy,

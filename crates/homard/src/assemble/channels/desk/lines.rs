@@ -1,4 +1,4 @@
-//! What waits to be handed over to the hub: one line a conversation, so that nobody waits for somebody else's files.
+//! Queues of messages to submit to the hub: one per chat, so that no chat waits for the downloads of another.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -9,22 +9,22 @@ use tokio::task::JoinSet;
 
 use super::{Admitted, Desk, room};
 
-/// How many messages are on their way to the hub at once.
+/// Maximum messages that are submitted concurrently.
 const AT_ONCE: usize = 16;
 
-/// What waits to be handed over, by conversation.
+/// Messages waiting to be submitted, by chat.
 #[derive(Default)]
 pub(super) struct Lines {
     waiting: HashMap<String, VecDeque<Vec<Admitted>>>,
-    /// The conversations of which a message is on its way.
+    /// Chats of which a message is being submitted.
     busy: HashSet<String>,
-    /// Commands, which wait for nobody.
+    /// Commands, which do not wait in a queue.
     urgent: Vec<Vec<Admitted>>,
     at_work: JoinSet<Option<String>>,
 }
 
 impl Lines {
-    /// Puts a message at the end of its conversation's line.
+    /// Adds a message at the end of its chat's queue.
     pub(super) fn put(&mut self, group: Vec<Admitted>) {
         let Some(first) = group.first() else { return };
         if first.is_control {
@@ -34,7 +34,7 @@ impl Lines {
         }
     }
 
-    /// Hands over what may go: one message of a conversation at a time.
+    /// Starts the submissions that are possible: one message per chat at a time.
     pub(super) fn start(&mut self, desk: &Arc<Desk>) {
         for group in self.urgent.drain(..) {
             let desk = desk.clone();
@@ -64,8 +64,8 @@ impl Lines {
         }
     }
 
-    /// Waits until one was handed over. If that broke, nobody knows which, and what it held is in the spool. Never returns
-    /// while none is on its way.
+    /// Waits until a submission ends. If its task panicked, its chat is unknown; its messages are still in the spool.
+    /// Never returns while no submission is active.
     pub(super) async fn ended(&mut self) {
         match self.at_work.join_next().await {
             Some(Ok(Some(room))) => drop(self.busy.remove(&room)),

@@ -1,4 +1,4 @@
-//! Reactions that people put on messages: the agent is told with the next message, and answers none by itself.
+//! Reactions to messages: the agent sees them with the next message; they do not start a run.
 
 use std::{
     collections::VecDeque,
@@ -15,15 +15,15 @@ use homard_channels::{
 use super::Desk;
 use crate::{assemble::channels::build::label, config::channels::Reactions};
 
-/// How many of our messages are known.
+/// Maximum number of our own messages that are remembered.
 const KNOWN: usize = 500;
 
-/// Messages that we sent of late. Those before a restart are not known.
+/// Recently sent messages, since the process started.
 #[derive(Debug, Default)]
 pub(in super::super) struct Ours(Mutex<VecDeque<(String, String)>>);
 
 impl Ours {
-    /// We said this there.
+    /// Remembers a message that was sent.
     pub(in super::super) fn remember(&self, to: &str, message: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN {
@@ -39,10 +39,10 @@ impl Ours {
 }
 
 impl Desk {
-    /// Tells the session of a conversation that somebody reacted, if they are let in and there is one.
+    /// Records a reaction in the session of its chat, if the sender has access and the session exists.
     pub(super) async fn reacted(&self, reaction: Reaction) {
         let policy = self.policy();
-        // Nobody reacts to their own words, so when two talk it is to ours.
+        // People do not react to their own messages, so in a direct chat it is one of ours.
         let is_ours = || reaction.peer.kind == PeerKind::Direct || self.ours.has(&reaction.peer.id, &reaction.message);
         let is_wanted = match policy.reactions {
             Reactions::Off => false,

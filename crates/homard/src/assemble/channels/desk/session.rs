@@ -1,5 +1,5 @@
-//! The session of a message. A key names one peer; sessions that earlier versions kept under keys which several peers
-//! could have are used by a peer only if it is known that no other peer wrote there.
+//! The session of a message. A session key names one peer; sessions that earlier versions stored under keys that
+//! several peers could share are used only if no other peer is known to have written there.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 use super::Desk;
 use crate::assemble::channels::policy::{Policy, principal};
 
-/// The member of a session's record that says whose it is.
+/// Field of a session's record that names its peer.
 const PEER: &str = "channelPeer";
 
-/// How many runs of a session are looked at.
+/// Maximum number of a session's runs that are examined.
 const RUNS: usize = 1000;
 
-/// How often a peer's id is spelled in another way.
+/// Maximum number of alternative spellings of a peer's id that are tried.
 const SPELLINGS: usize = 16;
 
-/// Whose an existing session is.
+/// The owner of an existing session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
-    /// The peer's who is asked for.
+    /// The peer in question.
     Peer,
     /// No peer of a channel wrote there.
     Nobody,
@@ -36,7 +36,7 @@ enum Holder {
     Other,
 }
 
-/// A peer of the account: a person or a group, and the thread there.
+/// A peer of the account: a person or a group, and the thread.
 #[derive(Debug, Clone)]
 struct Asker<'a> {
     identity: Identity,
@@ -45,16 +45,16 @@ struct Asker<'a> {
     thread: Option<&'a str>,
 }
 
-/// A key in one of its spellings.
+/// A session key in one of its spellings.
 struct Spelled {
     routed: Routed,
     forced: usize,
-    /// Whether the peer has a session there.
+    /// True if the peer has a session under this key.
     is_held: bool,
 }
 
 impl Desk {
-    /// Who answers a message, and in which session; an error says why nobody can.
+    /// Returns the agent and the session for a message; an error says why there is none.
     pub(super) async fn routed(&self, policy: &Policy, incoming: &Incoming, is_owner: bool) -> Result<Routed, String> {
         let origin = self.origin(policy, incoming, is_owner);
         let routed = route(&policy.routes, &origin).map_err(|error| error.to_string())?;
@@ -65,7 +65,7 @@ impl Desk {
             thread: incoming.thread.as_deref(),
         };
         let fresh = if routed.is_contestable {
-            // A thread begins with what its parent has, so the parent must be this peer's, too.
+            // A thread starts with the history of its parent, so the parent must belong to this peer, too.
             let parent = match &origin.thread {
                 Some(_) => {
                     let parent = Origin { thread: None, ..origin.clone() };
@@ -91,7 +91,7 @@ impl Desk {
         }
     }
 
-    /// The first spelling of a key, from `from` on, that leads to a session of the peer's or to none.
+    /// Returns the first spelling of a key, starting with `from`, whose session belongs to the peer or does not exist.
     async fn spelled(
         &self,
         policy: &Policy,
@@ -132,7 +132,7 @@ impl Desk {
         }
     }
 
-    /// Whose a session is; `None` if there is none. What is found out is noted in its record.
+    /// Returns the owner of a session; `None` if there is no session. Stores the result in the session's record.
     async fn holder(&self, key: &SessionKey, asker: &Asker<'_>) -> Result<Option<Holder>, String> {
         let Some(record) = self.record(key).await? else { return Ok(None) };
         let mark = asker.mark();
@@ -150,7 +150,7 @@ impl Desk {
                 changes: Extra::from_iter([(PEER.to_owned(), mark)]),
             };
             if let Err(error) = self.hub.patch(key, patch).await {
-                // It is found out again with the next message.
+                // It is determined again with the next message.
                 tracing::warn!(channel = self.place.0, %key, %error, "the sender of a session could not be noted");
             }
         }
@@ -168,14 +168,14 @@ impl Asker<'_> {
         json!({"channel": channel, "account": account, "id": self.identity.id(), "thread": self.thread})
     }
 
-    /// An address without the channel before it. OpenClaw writes `telegram:7`; where a program chooses the ids, that is
-    /// somebody of this name.
+    /// Strips the channel prefix of an address. OpenClaw writes `telegram:7`; where the peer chooses the ids, such a
+    /// prefix is part of the id.
     fn bare<'b>(&self, to: &'b str) -> &'b str {
         let rest = to.strip_prefix(self.identity.channel()).and_then(|rest| rest.strip_prefix(':'));
         rest.filter(|_| self.issuer == IdIssuer::Platform).unwrap_or(to)
     }
 
-    /// Whose a session is by where it was spoken to last, and by the runs that are remembered.
+    /// Determines the owner of a session from its last route and from its stored runs.
     fn holds(&self, record: &Record, runs: &[RunRow]) -> Holder {
         let last = |name: &str| record.extra.get(name).and_then(Value::as_str);
         let (channel, account) = (self.identity.channel(), self.identity.account());
@@ -185,7 +185,7 @@ impl Asker<'_> {
                 && last("lastThreadId") == self.thread;
             if is_same { Holder::Peer } else { Holder::Other }
         });
-        // Earlier versions did not tell accounts apart there.
+        // Earlier versions did not distinguish accounts in principals.
         let principals = [principal(&self.identity, false), format!("channel:{channel}:{}", self.identity.id())];
         let mut found = route.unwrap_or(Holder::Nobody);
         for row in runs {
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Whose a session is, asked for Ann of the shop.
+    /// Determines the owner for the peer `Ann` of the account `shop`.
     fn holds(last: &Value, runs: &[RunRow]) -> Holder {
         let at = ChannelAccount::new("webhook", "shop", IdIssuer::Peer, false);
         let asker = Asker { identity: at.sender("Ann"), issuer: at.issuer(), is_direct: true, thread: None };

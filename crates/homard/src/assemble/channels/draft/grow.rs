@@ -1,4 +1,4 @@
-//! Following a run, and showing how far its answer has come, or its reasoning where the session streams that.
+//! Follows a run and streams its reply into a draft, or its reasoning if the session streams that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,34 +11,33 @@ use tokio_util::sync::CancellationToken;
 use super::{Drafts, Shown, is_answered};
 use crate::config::channels::Growth;
 
-/// How many characters there are before anything is shown: fewer tell nobody anything, and make the phone ring.
+/// Minimum characters before anything is shown: fewer are useless and cause a notification.
 const FIRST: usize = 30;
-/// How many characters come at once where an answer grows by blocks.
+/// Characters per update if the draft grows by blocks.
 const BLOCK: usize = 200;
-/// The longest pause that is waited for.
+/// Maximum pause demanded by the platform that is honoured.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a draft shows.
+/// Content of a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum DraftContent {
-    /// The answer, by words or by blocks.
+    /// The reply, by words or by blocks.
     Answer(Growth),
-    /// The model's reasoning. The answer takes its place when it is complete.
+    /// The model's reasoning. The complete reply replaces it.
     Reasoning,
 }
 
-/// How a draft grows.
+/// How a draft is updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Growing {
-    /// What is shown.
     pub(in super::super) what: DraftContent,
-    /// How long to wait between two edits.
+    /// Minimum time between two edits.
     pub(in super::super) every: Duration,
-    /// How many characters a message has at most.
+    /// Maximum characters of a message.
     pub(in super::super) most: usize,
 }
 
-/// Shows how far an answer has come until its run is over.
+/// Updates a draft until its run ends.
 pub(in super::super) fn grow(
     drafts: Arc<Drafts>,
     channel: Arc<dyn Channel>,
@@ -88,7 +87,7 @@ pub(in super::super) fn grow(
     }));
 }
 
-/// What a run has said and thought so far.
+/// Text and reasoning of a run so far.
 #[derive(Debug, Default)]
 struct Words {
     /// By message.
@@ -109,9 +108,9 @@ impl Words {
         }
     }
 
-    /// What of it is to be seen.
+    /// Returns the part that is shown.
     fn shown(&self, growing: Growing) -> String {
-        // Room for the dots.
+        // Reserves space for the ellipsis.
         let most = growing.most.saturating_sub(2);
         match growing.what {
             DraftContent::Answer(by) => {
@@ -124,7 +123,7 @@ impl Words {
             }
             DraftContent::Reasoning => {
                 let thought = joined(&self.thought);
-                // Marks around each line take room, too; what is newest is shown.
+                // The quote marks on each line need space, too; the newest part is shown.
                 let skipped = thought.chars().count().saturating_sub(most / 2);
                 let newest: String = thought.chars().skip(skipped).collect();
                 let text = reasoning::message(&newest).map(|payload| payload.text).unwrap_or_default();
@@ -146,7 +145,7 @@ fn joined(texts: &[(u32, String)]) -> String {
     texts.join("\n\n")
 }
 
-/// The part of a text that ends at a good place, in steps of a block or more.
+/// Returns the prefix of a text that ends at a line or sentence boundary, in steps of at least one block.
 fn whole_blocks(text: &str) -> &str {
     let mut end = 0;
     loop {

@@ -1,4 +1,4 @@
-//! The audit log of a state directory: where it is, and how the journal keeps its end.
+//! The audit log of a state directory: its location, and its anchor in the journal.
 
 mod checkpoints;
 
@@ -14,17 +14,18 @@ pub(crate) use checkpoints::{Shipping, Sinks, read as read_checkpoints};
 
 use crate::paths::Paths;
 
-/// The name under which the journal keeps where the log ends.
+/// Journal key of the log's head.
 const END: &str = "audit";
-/// The name under which the journal keeps its breaks.
+/// Journal key of the log's recorded breaks.
 const BREAKS: &str = "audit.breaks";
 
-/// Where the log of a state directory is.
+/// Returns the location of a state directory's audit log.
 pub(crate) fn location(paths: &Paths) -> Location {
     Location::in_state(&paths.state)
 }
 
-/// The log of a state directory that this process owns, and where it ends from now on. What the journal puts right is in it, too.
+/// Opens the log of a state directory that this process owns. Also returns a receiver for its head. Repairs by the
+/// journal are recorded in it, too.
 pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Receiver<Option<Head>>) {
     let ambient = Ambient::system();
     let (end, ends) = watch::channel(None);
@@ -32,12 +33,13 @@ pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Rece
     let audit = Audit::open(location(paths), move || ambient.now_ms(), Some(anchor));
     let told = audit.clone();
     journal.tell_repairs(move |kind| told.note(Fact::new(homard_audit::What::Repaired).with("kind", kind)));
-    // Compared before anything is added. Commands may have written while no gateway was there.
+    // Verified before anything is appended. CLI commands may have written while no gateway was running.
     audit.catch_up();
     (audit, ends)
 }
 
-/// Notes one fact in a process that does not own the state directory. It is on disk, or given up, when this returns.
+/// Records one event from a process that does not own the state directory. When this returns it is on disk or was given
+/// up.
 pub(crate) fn note(paths: &Paths, fact: Fact) {
     let ambient = Ambient::system();
     let audit = Audit::open(location(paths), move || ambient.now_ms(), None);
@@ -45,7 +47,7 @@ pub(crate) fn note(paths: &Paths, fact: Fact) {
     audit.flush();
 }
 
-/// Keeps the end of the log in the journal. The journal is not held: the log must not keep the state directory.
+/// Stores the head of the log in the journal. Holds a weak reference: the log must not keep the state directory open.
 struct JournalAnchor {
     journal: Weak<Journal>,
     end: watch::Sender<Option<Head>>,
@@ -82,7 +84,7 @@ impl Anchor for JournalAnchor {
     }
 }
 
-/// What the journal has noted of a log.
+/// Parses the journal's notes about a log.
 fn anchored(end: Option<&str>, breaks: Option<&str>) -> Result<Anchored, String> {
     let head = end.map(|text| text.parse().map_err(|()| format!("the journal's note of the end is \"{text}\"")));
     let ledger = breaks.map(|text| {
@@ -91,28 +93,29 @@ fn anchored(end: Option<&str>, breaks: Option<&str>) -> Result<Anchored, String>
     Ok(Anchored { head: head.transpose()?, ledger: ledger.transpose()? })
 }
 
-/// What a gateway says of its log, as [`evidence`] reads it.
+/// Returns the running gateway's notes about its log, in the form that [`evidence`] reads.
 pub(crate) async fn described(journal: &Journal) -> Result<Value, homard_store::Error> {
     Ok(json!({"end": journal.noted(END).await?, "breaks": journal.noted(BREAKS).await?}))
 }
 
-/// What the journal of a state directory that no process has says of its log, as [`evidence`] reads it.
+/// Returns the journal's notes about a log while no process has the state directory open, in the form that [`evidence`]
+/// reads.
 pub(crate) fn described_at_rest(paths: &Paths) -> Result<Value, homard_store::Error> {
     let read = |name| homard_journal::noted(&paths.state, name);
     Ok(json!({"end": read(END)?, "breaks": read(BREAKS)?}))
 }
 
-/// What a log is checked against: the key, and what the journal says.
+/// Returns what a log is verified against: the key, and the journal's notes.
 pub(crate) fn evidence(paths: &Paths, described: &Value) -> anyhow::Result<Evidence> {
     let kept = anchored(described["end"].as_str(), described["breaks"].as_str()).map_err(anyhow::Error::msg)?;
     let key = Key::load(&location(paths).key)?;
     Ok(Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() })
 }
 
-/// How many bytes a reason has at most: a row keeps no more.
+/// Maximum length of a reason in bytes, as a row of the log stores no more.
 const LONGEST_REASON: usize = 256;
 
-/// The reason of an acknowledgement, or why it is none.
+/// Validates the reason of an acknowledgement.
 pub(crate) fn reason(text: &str) -> Result<&str, String> {
     match text.trim() {
         "" => Err("a reason is needed: say what happened to the audit log".to_owned()),

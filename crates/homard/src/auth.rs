@@ -1,8 +1,8 @@
-//! `auth-profiles.json`: who one is at the providers, and how each credential stands.
+//! `auth-profiles.json`: credentials for providers, and their health.
 //!
-//! The file is OpenClaw's, `<state>/agents/<agent>/agent/auth-profiles.json`; agents without one of their own share that of
-//! `main`. Start with [`Keyring`], what is read from it; then `file` (how it is changed), `keep` (how cooldowns get
-//! into it) and [`sign_in`] (credentials that expire).
+//! The file is OpenClaw's, `<state>/agents/<agent>/agent/auth-profiles.json`; agents without one of their own share
+//! that of `main`. Start with [`Keyring`], its content; then `file` (how it is edited), `keep` (how cooldowns are
+//! persisted) and [`sign_in`] (credentials that expire).
 
 pub(crate) mod file;
 pub(crate) mod keep;
@@ -33,35 +33,35 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Profile {
     pub(crate) id: String,
-    /// Whose it is, by the catalogue's name.
+    /// Canonical provider name.
     pub(crate) provider: String,
     pub(crate) kind: Kind,
 }
 
-/// What a credential is.
+/// The kind of a credential.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Key(Secret),
     Token(Secret),
-    /// One that expires.
+    /// A credential that expires.
     SignIn(Credential, Arc<SignIn>),
-    /// It cannot be used, and why.
+    /// Unusable, with the reason.
     Unusable(String),
 }
 
-/// The credentials of an agent, and how they stand.
+/// The credentials of an agent, and their health.
 #[derive(Debug)]
 pub(crate) struct Keyring {
-    /// The file, which may not be there.
+    /// The file, which may not exist.
     pub(crate) path: PathBuf,
     pub(crate) profiles: Vec<Profile>,
-    /// In which order those of a provider are used, if somebody wrote it down.
+    /// Order of a provider's credentials, if set.
     pub(crate) order: BTreeMap<String, Vec<String>>,
     pub(crate) book: Arc<Book>,
 }
 
 impl Keyring {
-    /// Reads the file. Whoever spawns the keeper keeps the file up to date.
+    /// Reads the file. The caller starts the keeper, which writes health changes back to the file.
     pub(crate) fn open(path: PathBuf, client: &Client) -> Result<(Self, Keeper)> {
         let fields = file::read(&path)?.unwrap_or_default();
         let object = |name: &str| fields.object(name, &path);
@@ -77,14 +77,14 @@ impl Keyring {
         Ok((Self { path, profiles, order, book }, keeper))
     }
 
-    /// The credentials as the file has them now, and how they stand as it is known.
+    /// Reads the credentials again and keeps the health state.
     pub(crate) fn reread(&self, client: &Client) -> Result<Self> {
         let (fresh, _) = Self::open(self.path.clone(), client)?;
         Ok(Self { book: self.book.clone(), ..fresh })
     }
 }
 
-/// Where the credentials of an agent are: its own file, or that of `main`.
+/// Returns the credentials file of an agent: its own, or that of `main`.
 pub(crate) fn place(paths: &Paths, agent: &Member<'_>) -> PathBuf {
     let agents = paths.state.join("agents");
     let main = agents.join("main").join("agent").join(file::NAME);
@@ -96,7 +96,7 @@ pub(crate) fn place(paths: &Paths, agent: &Member<'_>) -> PathBuf {
     if own.exists() { own } else { main }
 }
 
-/// How credentials stand. An entry that cannot be read is left where it is.
+/// Parses the health of credentials. Unreadable entries are skipped and stay in the file.
 fn standing(stats: &Fields) -> Standing {
     let readable = stats.iter().filter_map(|(id, text)| {
         let alone = Map::from_iter([(id.to_owned(), serde_json::from_str(text).ok()?)]);

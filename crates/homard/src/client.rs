@@ -1,4 +1,4 @@
-//! A client of a gateway: WebSocket, protocol 4, the shared secret and no device.
+//! A gateway client: WebSocket, protocol 4, authenticated by the shared secret, without a device identity.
 
 mod tls;
 
@@ -32,28 +32,27 @@ use crate::{
     tls as certificate,
 };
 
-/// How long a connection may take to come up, each step of it.
+/// Timeout for each step of connecting.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The largest message that is taken.
+/// Maximum size of a message from the gateway.
 const MAX_MESSAGE: usize = 25 << 20;
 
-/// Which gateway is meant.
+/// The gateway to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Where it is.
     pub(crate) url: String,
-    /// What it wants to hear.
+    /// The shared secret.
     pub(crate) secret: Option<Secret>,
-    /// What its certificate is known by; without it the system must trust the certificate.
+    /// Fingerprint of the certificate; without it the system must trust the certificate.
     pub(crate) pin: Option<Fingerprint>,
-    /// Whether it is the gateway of this state directory, which this process may stand in for.
+    /// True if it is the gateway of this state directory, so that this process may act in its place.
     pub(crate) is_own: bool,
-    /// Whether that gateway is known not to run. Whoever listens on its port is not shown its token.
+    /// True if that gateway is known not to run. Its token is then not sent to whatever listens on its port.
     pub(crate) is_down: bool,
 }
 
 impl Target {
-    /// The gateway that flags, environment and config mean.
+    /// Finds the gateway from flags, environment and config.
     pub(crate) fn find(
         url: Option<String>,
         flag: Option<Secret>,
@@ -69,7 +68,7 @@ impl Target {
             })
         };
         if let Some(url) = url {
-            // A secret that was made for here is not shown elsewhere.
+            // The secret of this gateway is not sent to another one.
             return Ok(Self { url, secret: flag, pin: None, is_own: false, is_down: false });
         }
         if gateway.mode.as_deref() == Some("remote") {
@@ -83,13 +82,13 @@ impl Target {
             let pin = pin.with_context(|| format!("gateway.remote.tlsFingerprint in {}", paths.config.display()))?;
             return Ok(Self { url: url.as_str().to_owned(), secret, pin, is_own: false, is_down: false });
         }
-        // A running gateway says where it listens: it may have been started with another port than the config has now.
+        // A running gateway records its port: it may have been started with another one than the config has now.
         let port = paths::port()?.or_else(|| port_of_holder(paths)).or(gateway.port).unwrap_or(PORT);
         let (secret, source) = secret::find(flag, config, paths)?.unzip();
         if !matches!(source, Some(Source::Flag | Source::Environment)) {
             known("gateway.auth")?;
         }
-        // The token of this directory is for the gateway of this directory, and that holds the directory's lock.
+        // The token of this state directory is meant for its gateway only, and that holds the directory's lock.
         let is_down = matches!(source, Some(Source::File(_))) && lock::holder(&paths.state).is_none();
         if !gateway.tls.enabled {
             return Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret, pin: None, is_own: true, is_down });
@@ -99,36 +98,36 @@ impl Target {
     }
 }
 
-/// Where the gateway that holds the state directory says that it listens.
+/// Returns the port recorded by the gateway that holds the state directory.
 fn port_of_holder(paths: &Paths) -> Option<u16> {
     lock::holder(&paths.state)?;
     std::fs::read_to_string(paths.port_file()).ok()?.trim().parse().ok()
 }
 
-/// What came of an attempt to connect.
+/// Result of a connection attempt.
 #[derive(Debug)]
 pub(crate) enum Reached {
-    /// The gateway said hello.
+    /// The gateway completed the handshake.
     Gateway(Box<Client>),
-    /// Nobody listens there; nothing was sent.
+    /// No gateway listens there; nothing was sent.
     Nobody,
 }
 
-/// What a gateway sends.
+/// A message from the gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Incoming {
-    /// An answer to the request with this id.
+    /// Response to the request with this id.
     Answer { id: String, answer: Result<Value, Refusal> },
-    /// News.
+    /// An event.
     News { event: String, payload: Value },
 }
 
-/// A gateway's "no".
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Refusal {
-    /// What to branch on.
+    /// Error code for programs.
     pub(crate) code: String,
-    /// What to show.
+    /// Message for users.
     pub(crate) message: String,
 }
 
@@ -158,7 +157,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects and says who we are, what we want to do and what we can take.
+    /// Connects and performs the handshake with the given scopes and capabilities.
     pub(crate) async fn connect(target: &Target, scopes: &[&str], caps: &[&str]) -> Result<Reached> {
         if target.is_down {
             return Ok(Reached::Nobody);
@@ -191,7 +190,7 @@ impl Client {
     }
 
     async fn greet(&mut self, target: &Target, scopes: &[&str], caps: &[&str]) -> Result<()> {
-        // The challenge is for devices to sign; we only wait for it, as it says that the gateway is listening.
+        // Devices sign the challenge; we only wait for it because it shows that the gateway is ready.
         while !matches!(self.next().await?, Incoming::News { event, .. } if event == "connect.challenge") {}
         let words = |list: &[&str]| Some(list.iter().map(|&word| word.to_owned()).collect());
         let params = ConnectParams {
@@ -216,12 +215,12 @@ impl Client {
         Ok(())
     }
 
-    /// Asks, and waits for the first answer.
+    /// Sends a request and waits for the first response.
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value> {
         self.call_until(method, params, |_| true).await
     }
 
-    /// Asks, and waits for the answer after `accepted`, if the method gives two.
+    /// Sends a request and waits for the final response: some methods send `accepted` first.
     pub(crate) async fn call_to_the_end(&mut self, method: &str, params: Value) -> Result<Value> {
         self.call_until(method, params, is_final).await
     }
@@ -239,7 +238,7 @@ impl Client {
         }
     }
 
-    /// Asks, and returns the request's id.
+    /// Sends a request and returns its id.
     pub(crate) async fn send(&mut self, method: &str, params: Value) -> Result<String> {
         self.requests += 1;
         let id = self.requests.to_string();
@@ -248,7 +247,7 @@ impl Client {
         Ok(id)
     }
 
-    /// What the gateway sends next. Cancel safe.
+    /// Returns the next message from the gateway. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Incoming> {
         loop {
             let bytes = match self.socket.next().await {
@@ -277,7 +276,7 @@ impl Client {
     }
 }
 
-/// Whether an answer is the last one to its request.
+/// Returns true if this is the final response to a request.
 pub(crate) fn is_final(payload: &Value) -> bool {
     payload.get("status").and_then(Value::as_str) != Some("accepted")
 }
@@ -286,7 +285,7 @@ fn lost(why: &str) -> Failure {
     Failure::new("connection", format!("the connection to the gateway was lost: {why}"))
 }
 
-/// Why no secret connection came about, and what helps.
+/// Explains why no TLS connection could be established, and how to fix it.
 fn not_trusted(target: &Target, error: &anyhow::Error) -> String {
     let helps = match (&target.pin, target.is_own) {
         (Some(_), true) => "if its certificate was replaced, restart it",
@@ -300,10 +299,10 @@ fn not_trusted(target: &Target, error: &anyhow::Error) -> String {
     format!("is not trusted: {error:#}\n{helps}")
 }
 
-/// Where a gateway is.
+/// Address of a gateway.
 #[derive(Debug, PartialEq)]
 struct Place {
-    /// What to ask for there.
+    /// Request URI of the WebSocket handshake.
     uri: Uri,
     host: String,
     port: u16,

@@ -1,43 +1,42 @@
-//! How a command fails: what people read, what programs read, and the exit code.
+//! CLI errors: the message for people, the document for programs, and the exit code.
 
 use std::{fmt, process::ExitCode};
 
 use serde_json::{Value, json};
 
-/// A failure that is more than a text. Any other error is a plain failure with exit code 1.
+/// An error with a kind and an exit code. Any other error is a plain failure with exit code 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What programs branch on: a code of the gateway's, or `usage`, `config`, `connection`, `interrupted`, `failed`.
+    /// Error type for programs: a code of the gateway's, or `usage`, `config`, `connection`, `interrupted`, `failed`.
     pub(crate) kind: String,
-    /// What people read: what failed, where, and what to do next.
+    /// Message for people: what failed, where, and what to do next.
     pub(crate) message: String,
-    /// The run that is meant.
+    /// The run that failed.
     pub(crate) run: Option<String>,
-    /// Who says so: `gateway` or `local`.
+    /// Where the error occurred: `gateway` or `local`.
     pub(crate) origin: Option<&'static str>,
-    /// The exit code.
     pub(crate) exit: u8,
-    /// Whether the output says it already, so that only the exit code is left to tell.
+    /// True if the output already shows the error, so that only the exit code remains to be set.
     pub(crate) is_told: bool,
 }
 
 impl Failure {
-    /// A failure with exit code 1.
+    /// An error with exit code 1.
     pub(crate) fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind: kind.into(), message: message.into(), run: None, origin: None, exit: 1, is_told: false }
     }
 
-    /// The command was called in a way that cannot work.
+    /// Invalid usage of a command, exit code 2.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { exit: 2, ..Self::new("usage", message) }
     }
 
-    /// The config file cannot be used, so nothing was started: the system's EX_CONFIG.
+    /// The config file cannot be used, so nothing was started: exit code 78, EX_CONFIG.
     pub(crate) fn config(message: impl Into<String>) -> Self {
         Self { exit: 78, ..Self::new("config", message) }
     }
 
-    /// The same failure, of this run.
+    /// Adds the run and the origin.
     pub(crate) fn of(mut self, run: &str, origin: &'static str) -> Self {
         self.run = Some(run.to_owned());
         self.origin = Some(origin);
@@ -53,17 +52,17 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Whether the output says already what went wrong.
+/// Returns true if the output already shows the error.
 pub(crate) fn is_told(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.is_told)
 }
 
-/// The exit code of an error.
+/// Returns the exit code of an error.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(error.downcast_ref::<Failure>().map_or(1, |failure| failure.exit))
 }
 
-/// An error as programs read it.
+/// Returns an error as a JSON document.
 pub(crate) fn document(error: &anyhow::Error) -> Value {
     let failure = error.downcast_ref::<Failure>();
     let kind = failure.map_or("failed", |failure| &failure.kind);

@@ -1,4 +1,4 @@
-//! The config while a gateway runs: files are watched, what can change at once does, and what is wrong is told.
+//! Config reload: watches files, applies changes that need no restart, and reports invalid configs.
 
 pub(crate) mod effect;
 #[cfg(test)]
@@ -26,20 +26,20 @@ use crate::{
     watch::Watch,
 };
 
-/// How long files must be quiet before a change counts.
+/// How long files must be unchanged before a change is processed.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// How long a change may wait at most, where it is never quiet.
+/// Maximum delay of a change if files never stop changing.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How often everything is looked at without a change: a program may have been installed that a skill needs, and not
-/// every disk tells what happens on it.
+/// Interval of checks without a file event: a program that a skill needs may have been installed, and not every
+/// filesystem reports events.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The topic under which health tells of the config.
+/// Topic of config warnings in the health report.
 const TOPIC: &str = "config";
 
-/// The config while a gateway runs. Clones are the same.
+/// The config of a running gateway. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Live {
     paths: Paths,
@@ -51,24 +51,24 @@ pub(crate) struct Live {
 }
 
 struct State {
-    /// The config at work.
+    /// The config in use.
     used: Arc<Loaded<Config>>,
-    /// The file as it was seen last.
+    /// Fingerprint of the config that was last read.
     seen: String,
-    /// The files that were read then: also of a config that is not valid, which may be mended in any of them.
+    /// Files that were read then, also by an invalid config, which may be corrected in any of them.
     files: Vec<PathBuf>,
-    /// What the gateway began with: changes to some of it wait for a restart.
+    /// The config at start: changes to some of its keys need a restart.
     began_with: Value,
-    /// Why what was seen last is not at work, if it is not.
+    /// Why the config that was last read is not in use, if so.
     refused: Option<String>,
-    /// What waits for a restart.
+    /// Keys whose changes need a restart.
     waits: Vec<String>,
-    /// What is wrong with some agent.
+    /// Warnings about agents.
     troubles: Vec<String>,
 }
 
 impl State {
-    /// What people should know.
+    /// Returns the warning for the health report.
     fn notice(&self) -> Option<String> {
         let waits = self.waits.join(", ");
         let restart = (!self.waits.is_empty())
@@ -81,19 +81,19 @@ impl State {
     }
 }
 
-/// What came of a look at the config.
+/// Result of checking the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Came {
     /// It has not changed.
     Nothing,
-    /// It is at work; these keys changed, and these wait for a restart.
+    /// It is in use: the keys that changed, and those of them that need a restart.
     Applied { changed: Vec<String>, waits: Vec<String> },
-    /// It is not valid, and the one before stays at work: why.
+    /// It is invalid, with the reason; the previous one stays in use.
     Refused(String),
 }
 
 impl Live {
-    /// Takes over the config that the gateway began with.
+    /// Starts from the config that the gateway was started with.
     pub(crate) fn new(paths: &Paths, chosen: &Chosen, house: &House, (notices, news): (Notices, News)) -> Self {
         let used = Arc::new(chosen.loaded.clone());
         let state = State {
@@ -118,20 +118,19 @@ impl Live {
         live
     }
 
-    /// The config at work. Waits for whoever looks at the file just now.
+    /// Returns the config in use. Blocks while the file is being checked.
     pub(crate) fn used(&self) -> Arc<Loaded<Config>> {
         self.state().used.clone()
     }
 
-    /// Why the config file is not at work, if it is not.
+    /// Returns why the config file is not in use, if so.
     pub(crate) fn refused(&self) -> Option<String> {
         self.state().refused.clone()
     }
 
-    /// Looks at the file, and has what it says at work if it changed and is valid. What could not be set up before is
-    /// tried again.
+    /// Reads the file and applies it if it changed and is valid. Also retries what could not be set up before.
     pub(crate) fn look(&self) -> Came {
-        // Held from the reading to the keeping: of two who look at once, the later one has the later file.
+        // Locked from reading to storing: of two concurrent checks, the later one applies the later file.
         let mut state = self.state();
         let loaded = Config::inspect(&self.paths).map_or_else(|loaded| *loaded, |chosen| chosen.loaded);
         let seen = fingerprint(&loaded);
@@ -173,7 +172,7 @@ impl Live {
         Came::Applied { changed, waits }
     }
 
-    /// Why a file cannot take the place of what is at work.
+    /// Returns why a config cannot replace the one in use.
     fn wrong(&self, state: &State, loaded: &Loaded<Config>) -> Option<String> {
         let file = self.paths.config.display();
         let is_new = |fault: &&Fault| !state.used.faults.iter().any(|known| known.is_same(fault));
@@ -184,7 +183,7 @@ impl Live {
                  all that is wrong: homard config validate"
             ));
         }
-        // What the config says now may come from that file, also where the workspaces are.
+        // The included file may determine any part of the config, even where the workspaces are.
         if let Some(included) = loaded.included_below(&state.used.config.agent_directories()) {
             return Some(format!(
                 "config file {file} includes {}, which an agent can change; what was read before stays at work; move the \
@@ -192,7 +191,7 @@ impl Live {
                 included.display()
             ));
         }
-        // Nobody throws all settings away without a word; some editor or a lost disk does.
+        // Nobody deletes all settings on purpose without a trace; an editor or a lost disk does.
         let is_gone = state.used.text.is_some() && loaded.text.is_none();
         is_gone.then(|| {
             format!(
@@ -202,13 +201,13 @@ impl Live {
         })
     }
 
-    /// Watches the config and the skills until it is dropped.
+    /// Watches the config and the skills until the future is dropped.
     pub(crate) async fn watch(&self) {
         let mut watch = Watch::new().inspect_err(|error| self.cannot_watch(&error.to_string())).ok();
         let mut again = interval(AGAIN);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         again.reset();
-        // What changed before anybody watched is not told.
+        // Changes before the watch started are not reported, so check once.
         let mut is_due = true;
         loop {
             let aimed = self.on_blocking_thread(move |live| live.aim(watch)).await;
@@ -220,7 +219,7 @@ impl Live {
             if is_due || is_new {
                 self.on_blocking_thread(|live| (live.look(), live.judge_skills())).await;
                 is_due = false;
-                // There may be other files to watch now.
+                // The set of files to watch may have changed.
                 continue;
             }
             tokio::select! {
@@ -237,7 +236,7 @@ impl Live {
         }
     }
 
-    /// How long no file may change before changes are read.
+    /// Returns the debounce time for file changes.
     fn quiet(&self) -> Duration {
         let configured = self.state().used.config.skills.load.watch_debounce_ms;
         configured.map_or(QUIET, Duration::from_millis)
@@ -249,14 +248,14 @@ impl Live {
         self.notices.set("watch", Some(text));
     }
 
-    /// Nothing if it broke, which is told.
+    /// Runs work on a blocking thread; `None` if it panicked, which is logged.
     async fn on_blocking_thread<T: Send + 'static>(&self, work: impl FnOnce(&Self) -> T + Send + 'static) -> Option<T> {
         let live = self.clone();
         let done = tokio::task::spawn_blocking(move || work(&live)).await;
         done.inspect_err(|error| tracing::error!(%error, "files could not be looked at")).ok()
     }
 
-    /// Watches what there is to watch now. Says whether some of it was not watched before.
+    /// Updates the set of watched files. Returns true if it contains new ones.
     fn aim(&self, watch: Option<Watch>) -> (Option<Watch>, bool) {
         let Some(mut watch) = watch else { return (None, false) };
         let (files, is_watched) = {
@@ -271,7 +270,7 @@ impl Live {
         (Some(watch), aimed.is_new)
     }
 
-    /// Makes the agents of the config at work again: there are other tools.
+    /// Rebuilds the agents from the config in use because the available tools changed.
     fn staff_again(&self) {
         let mut state = self.state();
         match assemble::set_up_again(&self.hub, &self.office, &state.used) {
@@ -287,7 +286,7 @@ impl Live {
         }
     }
 
-    /// Keeps a valid config for the day on which the file is not. Where there is no file there is nothing to keep.
+    /// Stores a valid config as the last good one. Without a file there is nothing to store.
     fn keep(&self, loaded: &Loaded<Config>) {
         if !loaded.is_usable() || loaded.text.is_none() {
             return;
@@ -302,7 +301,7 @@ impl Live {
     }
 }
 
-/// The next change, if there is a watch to tell it.
+/// Waits for the next change; forever without a watch.
 async fn changed(watch: Option<&mut Watch>, quiet: Duration) -> BTreeSet<PathBuf> {
     match watch {
         Some(watch) => watch.changed(quiet, LONGEST).await,
@@ -310,8 +309,8 @@ async fn changed(watch: Option<&mut Watch>, quiet: Duration) -> BTreeSet<PathBuf
     }
 }
 
-/// The keys that wait for a restart: against the beginning, not against the last time, because what was changed back
-/// waits for nothing.
+/// Returns the keys that need a restart, compared with the config at start and not with the previous one: a change that
+/// was reverted needs none.
 fn waits(began_with: &Value, now: &Value) -> Vec<String> {
     let pending = diff::changed(began_with, now);
     let keys = pending.iter().map(ToString::to_string).filter(|path| Effect::of(path) == Effect::Restart);
@@ -319,13 +318,13 @@ fn waits(began_with: &Value, now: &Value) -> Vec<String> {
     keys.chain(beats).collect()
 }
 
-/// What tells one state of all files from another.
+/// Returns a text that differs whenever the config, its files or its problems do.
 fn fingerprint(loaded: &Loaded<Config>) -> String {
     let problems: Vec<_> = loaded.wrong().iter().map(ToString::to_string).collect();
     format!("{} {} {}", loaded.hash, loaded.tree, problems.join("\n"))
 }
 
-/// What the agents of a list look after by themselves: a list is compared as one, and this part of it takes a restart.
+/// Returns the heartbeats of the listed agents: the list is compared as a whole, but this part of it needs a restart.
 fn heartbeats(tree: &Value) -> Vec<(&Value, &Value)> {
     let listed = tree["agents"]["list"].as_array().into_iter().flatten();
     listed.map(|agent| (&agent["id"], &agent["heartbeat"])).filter(|(_, beat)| !beat.is_null()).collect()

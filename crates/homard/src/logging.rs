@@ -1,4 +1,4 @@
-//! Log lines: to stderr, to a file that does not grow for ever, and to the book that clients read.
+//! Logging to stderr, to a rotated file, and to the in-memory log that clients read.
 
 pub(crate) mod file;
 mod line;
@@ -28,28 +28,28 @@ use crate::{
     render,
 };
 
-/// How many bytes a log file has, unless the config says otherwise.
+/// Default maximum size of a log file in bytes.
 const BYTES: u64 = 10 * 1024 * 1024;
-/// How many files are kept beside it.
+/// Default number of rotated files.
 const FILES: usize = 5;
-/// How many days they are kept.
+/// Default retention in days.
 const DAYS: u64 = 14;
 
 /// The log of this process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log {
-    /// What clients read.
+    /// In-memory log for clients.
     pub(crate) book: LogBook,
-    /// What is hidden.
+    /// Values to mask.
     pub(crate) masks: Masks,
 }
 
-/// Values that no log line shows. Clones are the same.
+/// Secrets to mask in log lines. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Masks(Arc<Mutex<Vec<Secrets>>>);
 
 impl Masks {
-    /// Hides these from here on, and not those before.
+    /// Replaces the set of masked secrets.
     pub(crate) fn hide_all(&self, secrets: Vec<Secrets>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
@@ -63,7 +63,7 @@ impl Masks {
     }
 }
 
-/// Where a gateway logs to, by the config or else in its state directory.
+/// Returns the path of a gateway's log file: from the config, else in the state directory.
 pub(crate) fn place(config: &Logging, paths: &Paths) -> PathBuf {
     match &config.file {
         Some(file) => paths::expand(Path::new(file.as_str()), paths::home().as_deref()),
@@ -71,7 +71,8 @@ pub(crate) fn place(config: &Logging, paths: &Paths) -> PathBuf {
     }
 }
 
-/// Starts logging, at the level that `HOMARD_LOG` names, or else the config, or else at this one; to a file if there is a place for it.
+/// Starts logging at the level that `HOMARD_LOG` names, else the config, else `default`; also to a file if one is
+/// given.
 pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Result<Log> {
     let asked = paths::text("LOG")?;
     let said = config.level.map_or(default, |level| level.0.0);
@@ -79,7 +80,7 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
         EnvFilter::try_new(text)
             .context("HOMARD_LOG is not a level (error, warn, info, debug, trace) or a list such as homard=debug,warn")
     };
-    // What goes wrong with an MCP server is logged by its keeper. The library would log the address, which may have a key.
+    // Errors of MCP servers are logged by their supervisor. The library would log the URL, which may contain a key.
     let usual = format!("{said},rmcp=off");
     let level = asked.as_deref().unwrap_or(&usual);
     let log = Log::default();
@@ -87,7 +88,7 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
         .with_writer(Terminal(log.masks.clone()))
         .with_ansi(io::stderr().is_terminal() && render::colours_wanted())
         .with_filter(filter(level)?);
-    // A file that cannot be written is told below, when there is somebody to tell it to.
+    // A failure to open the file is logged below, once logging works.
     let opened = file.map(|path| LogFile::open(path, config.bounds(), || Ambient::system().now_ms()));
     let (file, trouble) = match opened {
         Some(Ok(opened)) => (Some(opened), None),
@@ -122,7 +123,7 @@ impl Logging {
     }
 }
 
-/// Writes each event, cleaned, to the book and the file.
+/// Writes each event, sanitized, to the in-memory log and the file.
 #[derive(Clone)]
 struct Pen {
     file: Option<Arc<Mutex<LogFile>>>,
@@ -138,7 +139,7 @@ impl<'a> MakeWriter<'a> for Pen {
 }
 
 impl Write for Pen {
-    /// An event is written at once and whole.
+    /// Each call has one complete event.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = line::clean(&String::from_utf8_lossy(bytes), &self.log.masks);
         writeln!(self.log.book, "{line}")?;
@@ -153,7 +154,7 @@ impl Write for Pen {
     }
 }
 
-/// Writes to stderr what may be seen.
+/// Writes masked log lines to stderr.
 #[derive(Clone)]
 struct Terminal(Masks);
 

@@ -33,7 +33,7 @@ use rustix::process::{Resource, Rlimit};
 use crate::cmd::Cli;
 
 fn main() -> ExitCode {
-    // While there is one thread: a command on its way into the sandbox passes through here.
+    // While there is a single thread: a command that enters the sandbox starts with this binary.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == sandbox::ENTER) {
         return sandbox::enter(words).unwrap_or_else(|error| {
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
             ExitCode::from(126)
         });
     }
-    // A core would hold every secret that this process knows. Less can always be asked for.
+    // A core dump would contain every secret of this process. Lowering the limit never fails.
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
-    // Nor may a process of the same user read them in /proc, unless whoever starts this one wants to debug it.
+    // Processes of the same user cannot read the memory through /proc either, unless debugging is requested.
     #[cfg(target_os = "linux")]
     if paths::setting("DUMPABLE").is_none_or(|wanted| wanted != "1")
         && let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
@@ -66,11 +66,11 @@ fn main() -> ExitCode {
 fn start(cli: Cli) -> Result<()> {
     let (logging, place) = cli.logging();
     let log = logging::start(cli.log_level(), &logging, place.as_deref())?;
-    // Fails only where one was installed before, and nobody did.
+    // Fails only if a provider was already installed, which is not the case.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(cli.run(log));
-    // Whatever is left has nobody who waits for it.
+    // Remaining tasks are not awaited.
     runtime.shutdown_background();
     done
 }

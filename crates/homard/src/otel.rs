@@ -1,7 +1,7 @@
-//! Runs as traces of OpenTelemetry: each run that is over becomes a span, with one for every call of a model or a tool.
+//! OpenTelemetry export: each finished run becomes a span, with a child span for every model request and tool call.
 //!
-//! They are made of the run's tape, so nothing is added to a run. OTLP over HTTP, in JSON, to the collector that
-//! `OTEL_EXPORTER_OTLP_ENDPOINT` names. What cannot be sent is told and let go.
+//! The spans are derived from the run's tape, so the run itself is not affected. They are sent as OTLP over HTTP, in
+//! JSON, to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names. Failures are logged and the spans dropped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,14 +14,14 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use crate::paths;
 
-/// So many runs wait to be sent; one more is let go.
+/// Maximum number of runs waiting to be sent; further ones are dropped.
 const WAITING: usize = 1024;
-/// So many runs are sent together.
+/// Maximum number of runs per request.
 const BATCH: usize = 64;
-/// How long the collector may take.
+/// Timeout for the collector.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who hears of runs that are over; nobody if no collector is named.
+/// Returns the callback for finished runs; `None` if no collector is configured.
 pub(crate) fn start() -> Result<Option<RunEnds>> {
     let Some(endpoint) = paths::env("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
     let endpoint = endpoint.into_string().ok().context("OTEL_EXPORTER_OTLP_ENDPOINT is not valid UTF-8")?;
@@ -57,7 +57,7 @@ fn document(spans: &[Value]) -> Value {
     }]})
 }
 
-/// A run's spans in the making.
+/// Collects the spans of a run.
 struct Trace<'a> {
     run: &'a str,
     spans: Vec<Value>,
@@ -69,7 +69,7 @@ impl Trace<'_> {
         digest.iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A part of the run. The run itself is the first of all.
+    /// Adds a span. The first one is the run itself.
     fn add(&mut self, name: &str, (from, to): (u64, u64), about: &[(&str, Value)], error: Option<&str>) {
         let number = self.spans.len();
         let mut span = json!({
@@ -86,7 +86,7 @@ impl Trace<'_> {
     }
 }
 
-/// The spans of a run: itself first.
+/// Returns the spans of a run, the run itself first.
 fn spans(run: &str, session: &str, accepted_at: u64, events: &[Event]) -> Vec<Value> {
     let mut trace = Trace { run, spans: Vec::new() };
     let ended_at = events.last().map_or(accepted_at, |event| event.at);
@@ -136,7 +136,7 @@ fn nanos(at_ms: u64) -> String {
     at_ms.saturating_mul(1_000_000).to_string()
 }
 
-/// Names and values as OTLP writes them: whole numbers are texts there.
+/// Encodes attributes for OTLP: integers are strings there.
 fn attributes(all: &[(&str, Value)]) -> Vec<Value> {
     let value = |value: &Value| match value {
         Value::Number(number) => json!({"intValue": number.to_string()}),

@@ -1,4 +1,4 @@
-//! The environment that Homard was started in: what its variables say, and where its state and config are.
+//! The process environment: variables, and the locations of the state directory and the config.
 
 use std::{
     ffi::OsString,
@@ -7,10 +7,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// The port of a gateway that nobody gave another.
+/// Default port of a gateway.
 pub(crate) const PORT: u16 = 18789;
 
-/// Where things are.
+/// Locations of the state and the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Paths {
     /// The state directory.
@@ -20,7 +20,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Where things are, by the environment.
+    /// Determines the locations from the environment.
     pub(crate) fn find() -> Result<Self> {
         let paths = Self::choose(setting, home().as_deref())?;
         let absolute = |path: &Path| {
@@ -28,7 +28,7 @@ impl Paths {
         };
         let paths = Self { state: absolute(&paths.state)?, config: absolute(&paths.config)? };
         if setting("CONFIG_PATH").is_some() && !paths.config.exists() {
-            // A wrong name would silently mean the defaults.
+            // With a mistyped path the defaults would be used silently.
             bail!("HOMARD_CONFIG_PATH names {}, which does not exist", paths.config.display());
         }
         Ok(paths)
@@ -50,13 +50,13 @@ impl Paths {
 }
 
 impl Paths {
-    /// Where the gateway writes the port that it listens on.
+    /// Returns the file in which the gateway records its port.
     pub(crate) fn port_file(&self) -> PathBuf {
         self.state.join("gateway-port")
     }
 }
 
-/// A path with a leading `~` written out.
+/// Expands a leading `~`.
 pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
         (Ok(rest), Some(home)) => home.join(rest),
@@ -64,35 +64,35 @@ pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The user's home, if there is one.
+/// Returns the user's home directory, if known.
 pub(crate) fn home() -> Option<PathBuf> {
     env("HOME").map(PathBuf::from)
 }
 
-/// A setting of ours: `HOMARD_<name>`, or else `OPENCLAW_<name>`.
+/// Returns the variable `HOMARD_<name>`, else `OPENCLAW_<name>`.
 pub(crate) fn setting(name: &str) -> Option<OsString> {
     env(&format!("HOMARD_{name}")).or_else(|| env(&format!("OPENCLAW_{name}")))
 }
 
-/// A setting that is a text.
+/// Returns a setting that must be UTF-8.
 pub(crate) fn text(name: &str) -> Result<Option<String>> {
     let wrong = |_: OsString| anyhow!("HOMARD_{name} is not valid UTF-8");
     setting(name).map(|value| value.into_string().map_err(wrong)).transpose()
 }
 
-/// The port that the environment names.
+/// Returns the port from the environment.
 pub(crate) fn port() -> Result<Option<u16>> {
     let Some(text) = text("GATEWAY_PORT")? else { return Ok(None) };
     let port = text.trim().parse();
     port.map(Some).with_context(|| format!("HOMARD_GATEWAY_PORT is \"{text}\", which is not a port (0 to 65535)"))
 }
 
-/// All variables of the environment that are text.
+/// Returns all environment variables that are valid UTF-8.
 pub(crate) fn variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// A variable of the environment; one that is set to nothing is not set.
+/// Returns an environment variable; an empty one counts as unset.
 pub(crate) fn env(name: &str) -> Option<OsString> {
     #[allow(clippy::disallowed_methods, reason = "this is the door")]
     std::env::var_os(name).filter(|value| !value.is_empty())

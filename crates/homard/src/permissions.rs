@@ -1,4 +1,4 @@
-//! Closes the state directory and the config file to other users, at every start.
+//! Removes other users' access to the state directory and the config file at every start.
 
 use std::{
     fs::{self, Permissions},
@@ -9,12 +9,12 @@ use std::{
 
 use crate::{failure::Failure, paths::Paths};
 
-/// The permissions of everybody but the owner.
+/// Permission bits of group and others.
 const GROUP_AND_OTHERS: u32 = 0o077;
-/// Those that cannot be accepted: of every user of the machine, and writing by the group.
+/// Bits that must be removed: any access by others, and writing by the group.
 const UNACCEPTABLE: u32 = 0o027;
 
-/// Closes both, and says what it changed. Fails if one is open to every user and cannot be closed.
+/// Restricts both and returns what was changed. Fails if one of them is accessible to others and cannot be changed.
 pub(crate) fn close(paths: &Paths) -> Result<Vec<String>, Failure> {
     let closed = [close_one(&paths.state)?, close_one(&paths.config)?];
     Ok(closed.into_iter().flatten().collect())
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn l5_what_cannot_be_closed_stops_the_start() {
-        // The kernel does not let anybody change this, root neither.
+        // The kernel does not allow this change, not even for root.
         let error = close_one(Path::new("/proc/self/status")).unwrap_err();
         assert!(error.message.contains("/proc/self/status can be read or changed by other users"), "{error:?}");
         assert!(error.message.contains("correct it with: chmod go= /proc/self/status"), "{error:?}");

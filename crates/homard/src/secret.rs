@@ -1,4 +1,4 @@
-//! The shared secret of a gateway: given, configured, or made once and kept in the state directory.
+//! The shared secret of a gateway: given, configured, or generated once and stored in the state directory.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// What both sides know.
+/// The shared secret of clients and the gateway.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
     Token(String),
@@ -30,13 +30,13 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The first that is there and not blank; of a token and a password in one place, the token.
+    /// Returns the token, else the password, ignoring blank values.
     pub(crate) fn either(token: Option<String>, password: Option<String>) -> Option<Self> {
         let filled = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         filled(token).map(Self::Token).or_else(|| filled(password).map(Self::Password))
     }
 
-    /// As a client shows it.
+    /// Returns the secret as the auth field of a handshake.
     pub(crate) fn auth(&self) -> Auth {
         match self {
             Self::Token(token) => Auth { token: Some(token.clone()), ..Auth::default() },
@@ -44,7 +44,7 @@ impl Secret {
         }
     }
 
-    /// What it is called.
+    /// Returns the kind of the secret.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Token(_) => "token",
@@ -52,7 +52,7 @@ impl Secret {
         }
     }
 
-    /// The text itself.
+    /// Returns the secret text.
     pub(crate) fn expose(&self) -> &str {
         match self {
             Self::Token(text) | Self::Password(text) => text,
@@ -60,7 +60,7 @@ impl Secret {
     }
 }
 
-/// Where a secret came from.
+/// Origin of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Flag,
@@ -80,8 +80,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// The secret of the gateway of this state directory, if there is one yet: the flag's, else the environment's, else
-/// the config's, else the one in the state directory.
+/// Returns the secret of this state directory's gateway, if there is one: from the flag, else the environment, else the
+/// config, else the state directory.
 pub(crate) fn find(flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<Option<(Secret, Source)>> {
     if let Some(secret) = flag {
         return Ok(Some((secret, Source::Flag)));
@@ -100,7 +100,7 @@ pub(crate) fn find(flag: Option<Secret>, config: &Config, paths: &Paths) -> Resu
     Ok(read(&path)?.map(|token| (token, Source::File(path))))
 }
 
-/// The secret of the gateway of this state directory; made if there is none.
+/// Returns the secret of this state directory's gateway; generates it if there is none.
 pub(crate) fn find_or_make(flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<(Secret, Source)> {
     if let Some(found) = find(flag, config, paths)? {
         return Ok(found);
@@ -113,7 +113,7 @@ pub(crate) fn find_or_make(flag: Option<Secret>, config: &Config, paths: &Paths)
     }
 }
 
-/// The token that is kept in the state directory, if there is one.
+/// Returns the token stored in the state directory, if any.
 pub(crate) fn kept(paths: &Paths) -> Option<String> {
     read(&file(paths)).ok().flatten().map(|secret| secret.expose().to_owned())
 }
@@ -137,8 +137,8 @@ fn make(path: &Path) -> io::Result<()> {
     keep(path, &format!("{token}\n"))
 }
 
-/// Writes a file that only its owner can read: aside, and then linked into place, so that nobody ever sees half of one or
-/// replaces another's. One that is there stays.
+/// Creates a file that only its owner can read. It is written under another name and then hard-linked into place, so
+/// that it is never seen incomplete and never replaces an existing one.
 pub(crate) fn keep(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

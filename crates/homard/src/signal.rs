@@ -1,11 +1,11 @@
-//! Ctrl-C and its relatives.
+//! Termination signals.
 
 use std::fmt;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{self, SignalKind};
 
-/// Why the process is asked to stop.
+/// A signal that asks the process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// SIGINT.
@@ -17,7 +17,7 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    /// What a shell expects of a process that ends because of it.
+    /// Returns the exit code that shells expect after this signal.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -37,7 +37,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Hears all of them, from the moment it is made.
+/// Receives all of these signals from the moment it is created.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: unix::Signal,
@@ -46,7 +46,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen; from here on none of them ends the process by itself.
+    /// Installs the handlers; from here on none of the signals terminates the process.
     pub(crate) fn listen() -> Result<Self> {
         let hear = |kind| unix::signal(kind).context("cannot listen for signals");
         Ok(Self {
@@ -56,7 +56,7 @@ impl Signals {
         })
     }
 
-    /// The next one. Cancel safe.
+    /// Returns the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             biased;

@@ -1,7 +1,7 @@
-//! The certificate of the gateway of this state directory: named by the config, or made once and kept.
+//! The TLS certificate of this state directory's gateway: from the config, or generated once and stored.
 //!
-//! One that we made is vouched for by nobody, so clients know it by its fingerprint; those of this state directory read
-//! that from the file.
+//! A generated certificate is self-signed, so clients identify it by its fingerprint; clients in the same state
+//! directory read that from the file.
 
 use std::{
     fs,
@@ -22,10 +22,10 @@ use crate::{
     secret::keep,
 };
 
-/// How long a certificate is good that we make: as long as OpenClaw's.
+/// Validity of a generated certificate, as in OpenClaw.
 const YEARS: i64 = 10;
 
-/// Where the certificate and its key are.
+/// Paths of the certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Files {
     certificate: PathBuf,
@@ -43,7 +43,7 @@ impl Files {
     }
 }
 
-/// The certificate that the gateway shows, if it is to speak TLS. `addresses` are those that it will be called by.
+/// Loads the gateway's certificate, if TLS is enabled. `addresses` become its names if it is generated.
 pub(crate) fn open(config: &Config, paths: &Paths, addresses: &[IpAddr]) -> Result<Option<Tls>> {
     if !config.gateway.tls.enabled {
         return Ok(None);
@@ -76,7 +76,7 @@ pub(crate) fn open(config: &Config, paths: &Paths, addresses: &[IpAddr]) -> Resu
     Ok(Some(tls))
 }
 
-/// What the certificate of the gateway of this state directory is known by; `None` if there is none yet.
+/// Returns the fingerprint of the gateway's certificate; `None` if there is none yet.
 pub(crate) fn fingerprint(config: &Config, paths: &Paths) -> Option<String> {
     let certificate = CertificateDer::from_pem_file(Files::find(config, paths).certificate).ok()?;
     Some(homard_gateway::fingerprint(&certificate))
@@ -96,7 +96,7 @@ fn make(files: &Files, addresses: &[IpAddr]) -> Result<()> {
         let day = today.checked_add(distance)?;
         anyhow::Ok(date_time_ymd(i32::from(day.year()), u8::try_from(day.month())?, u8::try_from(day.day())?))
     };
-    // A clock that is a little slow shall not find it too new.
+    // Tolerates clocks that are a little slow.
     params.not_before = day((-1).day())?;
     params.not_after = day(YEARS.years())?;
     let key = KeyPair::generate()?;

@@ -1,4 +1,4 @@
-//! Tells when files change.
+//! File change notifications.
 
 use std::{
     collections::BTreeSet,
@@ -12,28 +12,28 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Watches files and folders, there or not.
+/// Watches files and directories, existing or not.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
-    /// What is watched now, and how deep.
+    /// Watched paths, and whether recursively.
     watched: BTreeSet<(PathBuf, bool)>,
     told: Told,
 }
 
-/// What came of saying what to watch.
+/// Result of changing the set of watched paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Aimed {
-    /// Whether something is watched that was not before: it may have changed until then.
+    /// True if a path is watched that was not before: it may have changed until then.
     pub(crate) is_new: bool,
-    /// What cannot be watched.
+    /// Warnings about paths that cannot be watched.
     pub(crate) troubles: Vec<String>,
 }
 
 impl Watch {
-    /// Watches nothing yet.
+    /// Creates a watch without any path.
     pub(crate) fn new() -> notify::Result<Self> {
-        // Unbounded: the system drops what nobody reads before it is too much, and says so.
+        // Unbounded: the operating system bounds its own queue, drops events beyond that and reports the overflow.
         let (tell, events) = mpsc::unbounded_channel();
         let tell = move |event: notify::Result<Event>| {
             let paths = match event {
@@ -44,29 +44,29 @@ impl Watch {
             };
             tell.send(paths).ok();
         };
-        // What a link leads to is no part of a folder; followed, one to `/` would have the whole disk watched.
+        // Symlinks are not followed: one to `/` would have the whole disk watched.
         let watcher = RecommendedWatcher::new(tell, notify::Config::default().with_follow_symlinks(false))?;
         Ok(Self { watcher, watched: BTreeSet::new(), told: Told::new(events) })
     }
 
-    /// Watches these files and everything beneath these folders, and nothing else any more.
+    /// Watches these files and everything below these directories, and nothing else.
     pub(crate) fn set<'a>(
         &mut self,
         files: impl IntoIterator<Item = &'a Path>,
         folders: impl IntoIterator<Item = &'a Path>,
     ) -> Aimed {
-        // Changes are told by real paths. A file that is a link changes with the link, and with what it leads to.
+        // Events have real paths. A file that is a symlink changes with the link and with its target.
         let named = |file: &Path| Some(real(file.parent()?)?.join(file.file_name()?));
         self.told.files =
             files.into_iter().flat_map(|file| [named(file), file.canonicalize().ok()]).flatten().collect();
         self.told.folders = folders.into_iter().filter_map(real).collect();
-        // A file is watched through its folder, because editors put new files in the place of old ones.
+        // A file is watched through its directory, because editors replace files.
         let files = self.told.files.iter().filter_map(|file| Some((nearest(file.parent()?)?.to_owned(), false)));
         let folders = self.told.folders.iter();
         let folders = folders.filter_map(|folder| Some((nearest(folder)?.to_owned(), folder.is_dir())));
         let wanted: BTreeSet<_> = files.chain(folders).collect();
         for (path, _) in self.watched.difference(&wanted) {
-            // It may be gone already, and then so is the watch.
+            // It may have been deleted, and its watch with it.
             self.watcher.unwatch(path).ok();
         }
         let mut troubles = Vec::new();
@@ -81,21 +81,21 @@ impl Watch {
         Aimed { is_new, troubles }
     }
 
-    /// Waits for a change, and then until it was quiet for so long, but never longer than `most`. Returns where something
-    /// changed; nothing if that is not known. Whoever stops waiting and comes back has missed nothing.
+    /// Waits for a change, and then until there was none for `quiet`, but never longer than `most`. Returns the changed
+    /// paths; empty if they are unknown. Cancel safe: a later call returns the changes that were seen.
     pub(crate) async fn changed(&mut self, quiet: Duration, most: Duration) -> BTreeSet<PathBuf> {
         self.told.changed(quiet, most).await
     }
 }
 
-/// What was told, and what of it matters.
+/// Collects events and filters them.
 #[derive(Debug)]
 struct Told {
-    /// Where something changed; no path if that is not known, so that everything may have.
+    /// Changed paths; empty if unknown, so that anything may have changed.
     events: mpsc::UnboundedReceiver<Vec<PathBuf>>,
     files: BTreeSet<PathBuf>,
     folders: BTreeSet<PathBuf>,
-    /// What was told and not returned yet.
+    /// Changes that were received and not returned yet.
     pending: Option<Pending>,
 }
 
@@ -116,7 +116,7 @@ impl Told {
             let due = self.pending.as_ref().map(|pending| (pending.last + quiet).min(pending.first + most));
             let told = match due {
                 None => self.events.recv().await,
-                // Asked first: where much is told, there is always something more to receive.
+                // The deadline is checked first: under load there is always another event to receive.
                 Some(due) if due <= Instant::now() => return self.take(),
                 Some(due) => match timeout_at(due, self.events.recv()).await {
                     Ok(told) => told,
@@ -146,7 +146,8 @@ impl Told {
         pending.last = now;
     }
 
-    /// Whether it is what is watched, or on the way there: of a folder that is not there yet all others see more.
+    /// Returns true if the path is watched or an ancestor of a watched path, since a missing directory is watched
+    /// through its nearest ancestor.
     fn matters(&self, path: &Path) -> bool {
         let is_on_the_way = |wanted: &PathBuf| wanted.starts_with(path);
         self.files.iter().any(is_on_the_way)
@@ -154,17 +155,17 @@ impl Told {
     }
 }
 
-/// The path itself, or the nearest folder above it that is there.
+/// Returns the path itself or its nearest existing ancestor directory.
 fn nearest(path: &Path) -> Option<&Path> {
     path.ancestors().find(|path| path.is_dir())
 }
 
-/// The path without links, as far as it is there.
+/// Resolves the symlinks in the existing part of a path.
 fn real(path: &Path) -> Option<PathBuf> {
     let there = nearest(path)?;
     let rest = path.strip_prefix(there).ok()?;
     let there = there.canonicalize().ok()?;
-    // An empty rest would leave a slash at the end.
+    // Joining an empty rest would add a trailing slash.
     Some(if rest.as_os_str().is_empty() { there } else { there.join(rest) })
 }
 
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(watch.changed(QUIET, LONG).await, BTreeSet::from([file.clone()]));
         fs::create_dir(&folder).unwrap();
         assert!(watch.changed(QUIET, LONG).await.contains(&folder));
-        // Now that it is there, what is in it counts, too.
+        // Now that the directory exists, changes in it count.
         assert_eq!(watch.set([file.as_path()], [folder.as_path()]), aimed(true));
         fs::create_dir(folder.join("a")).unwrap();
         let skill = folder.join("a/SKILL.md");
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(watch.changed(QUIET, LONG).await, BTreeSet::from([root.join("real/skills/note.md")]));
     }
 
-    /// Someone who is told of a config in `/home/me` and of skills in a folder that is not there.
+    /// Returns a filter for a config in `/home/me` and for skills in a directory that does not exist.
     fn told() -> (mpsc::UnboundedSender<Vec<PathBuf>>, Told) {
         let (tell, events) = mpsc::unbounded_channel();
         let mut told = Told::new(events);

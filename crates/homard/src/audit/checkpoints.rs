@@ -1,6 +1,6 @@
-//! Checkpoints of the audit log: where it ends, sent to other places, so that a restored older copy shows.
+//! Checkpoints of the audit log: its head is sent to other places, so that restoring an older copy is detected.
 //!
-//! Nothing waits for them. A place that cannot be reached is tried again, and the log says so once.
+//! Nothing waits for them. Failed destinations are retried, and the failure is logged once.
 
 use std::{
     fs::OpenOptions,
@@ -27,16 +27,16 @@ use crate::config::{
     audit::{Checkpoints, Place},
 };
 
-/// How long a place may take.
+/// Timeout for a destination.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the last checkpoint may take when the gateway stops.
+/// Timeout for the last checkpoint at shutdown.
 const LAST: Duration = Duration::from_secs(2);
-/// The time between two checkpoints, unless the config says otherwise.
+/// Default interval between checkpoints.
 const EVERY: Duration = Duration::from_secs(60);
 /// Facility `authpriv`, severity `notice`.
 const PRIORITY: u8 = 10 * 8 + 5;
 
-/// Where checkpoints are sent, by the config.
+/// Configured destinations of checkpoints.
 #[derive(Debug)]
 pub(crate) struct Sinks {
     sinks: Vec<Sink>,
@@ -52,7 +52,7 @@ enum Sink {
 }
 
 impl Sinks {
-    /// By the config.
+    /// Builds the destinations of a config.
     pub(crate) fn of(config: &Checkpoints) -> Result<Self> {
         let places = config.places().map_err(|(name, why)| anyhow::anyhow!("audit.checkpoints.{name} {why}"))?;
         let sink = |place| {
@@ -62,11 +62,12 @@ impl Sinks {
                 Place::Udp(server) => Sink::Udp(server),
                 Place::Url { url, token } => {
                     if rustls::crypto::CryptoProvider::get_default().is_none() {
-                        // reqwest panics without one. It fails only if another thread was faster, which is as good.
+                        // reqwest panics without a provider. This fails only if another thread installed one first,
+                        // which is fine.
                         rustls::crypto::ring::default_provider().install_default().ok();
                     }
                     let client = reqwest::Client::builder().timeout(PATIENCE);
-                    // A redirect would carry the token to a place that the config does not name.
+                    // A redirect would send the token to a host that the config does not name.
                     let client = client.redirect(reqwest::redirect::Policy::none()).build();
                     Sink::Http { client: client.context("HTTP cannot be set up")?, url, token }
                 }
@@ -78,7 +79,7 @@ impl Sinks {
 }
 
 impl Sink {
-    /// Its key in the config.
+    /// Returns the sink's config key.
     fn name(&self) -> &'static str {
         match self {
             Self::File(_) => "audit.checkpoints.file",
@@ -122,7 +123,7 @@ fn add(path: &Path, line: &str) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Sends checkpoints until it is told to end.
+/// Sends checkpoints until stopped.
 #[derive(Debug)]
 pub(crate) struct Shipping {
     stop: CancellationToken,
@@ -130,7 +131,7 @@ pub(crate) struct Shipping {
 }
 
 impl Shipping {
-    /// Begins, if there is a place to send them to.
+    /// Starts the task, if there is a destination.
     pub(crate) fn begin(sinks: Sinks, ends: watch::Receiver<Option<Head>>) -> Option<Self> {
         if sinks.sinks.is_empty() {
             return None;
@@ -155,13 +156,13 @@ impl Shipping {
                     () = tokio::time::sleep(every) => {}
                 }
             }
-            // Who stops a gateway does not wait for long.
+            // Shutdown must not take long.
             timeout(LAST, ship.send()).await.ok();
         });
         Some(Self { stop, task })
     }
 
-    /// Sends what is new, for a moment, and ends.
+    /// Sends the last checkpoint, within a short timeout, and stops.
     pub(crate) async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
@@ -207,7 +208,7 @@ impl Ship {
     }
 }
 
-/// The checkpoints in a text: one a line, also within lines of a syslog.
+/// Parses the checkpoints in a text: one per line, also within syslog lines.
 pub(crate) fn read(text: &str) -> Vec<Head> {
     let checkpoint = |line: &str| {
         let document: Value = serde_json::from_str(line[line.find('{')?..].trim_end()).ok()?;

@@ -1,4 +1,4 @@
-//! How the file is changed: one value at a time, everything else byte for byte as it was, all of it or nothing.
+//! Edits the file atomically, one value at a time; everything else keeps its exact bytes.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use tempfile::NamedTempFile;
 /// The file's name.
 pub(crate) const NAME: &str = "auth-profiles.json";
 
-/// The fields of an object in their order, each with its text. The text may be a secret, so it is not shown.
+/// Fields of an object in order, each with its JSON text. The text may be a secret, so `Debug` omits it.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Fields(Vec<(String, String)>);
 
@@ -54,17 +54,17 @@ impl<'de> Deserialize<'de> for Fields {
 }
 
 impl Fields {
-    /// All of them.
+    /// Returns all fields.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// The text of a field. Of two with one name the last counts, as for everybody who reads JSON.
+    /// Returns the text of a field. Of duplicates the last one counts, as in common JSON parsers.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.iter().filter(|(known, _)| *known == name).last().map(|(_, text)| text)
     }
 
-    /// The fields of an object in here; none if it is not there.
+    /// Returns the fields of a nested object; empty if it is missing.
     pub(crate) fn object(&self, name: &str, path: &Path) -> Result<Self> {
         let Some(text) = self.get(name) else { return Ok(Self::default()) };
         match serde_json::from_str(text) {
@@ -73,18 +73,18 @@ impl Fields {
         }
     }
 
-    /// Puts a value into a field, as deep in the file as its depth says.
+    /// Sets a field to a value, indented for this depth.
     pub(crate) fn set(&mut self, name: &str, value: &Value, depth: usize) {
         let text = format!("{value:#}").replace('\n', &format!("\n{}", "  ".repeat(depth)));
         self.place(name, text);
     }
 
-    /// Puts fields into a field, as deep in the file as the depth says.
+    /// Sets a field to an object, indented for this depth.
     pub(crate) fn put(&mut self, name: &str, fields: &Self, depth: usize) {
         self.place(name, fields.text(depth));
     }
 
-    /// Removes a field, and says whether it was there.
+    /// Removes a field. Returns true if it existed.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|(known, _)| known != name);
@@ -98,7 +98,7 @@ impl Fields {
         }
     }
 
-    /// As the file has it, indented so deep.
+    /// Returns the JSON text, indented for this depth.
     fn text(&self, depth: usize) -> String {
         if self.0.is_empty() {
             return "{}".to_owned();
@@ -113,7 +113,7 @@ impl Fields {
 const WAY_OUT: &str = "the file is left as it is: correct it, or move it away and add the keys again with: homard models auth \
                        add PROVIDER";
 
-/// Reads the file; `None` if there is none.
+/// Reads the file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<Fields>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -122,7 +122,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Fields>> {
     };
     match serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text)) {
         Ok(fields) => Ok(Some(fields)),
-        // What the parser says could show what is in it.
+        // The parser's message could quote the content.
         Err(error) => bail!(
             "{} is not a JSON object (line {}, column {}); {WAY_OUT}",
             path.display(),
@@ -132,14 +132,14 @@ pub(crate) fn read(path: &Path) -> Result<Option<Fields>> {
     }
 }
 
-/// Changes the file, and returns when that is on disk. One that cannot be read is not touched.
+/// Edits the file; the change is on disk when this returns. An unreadable file is not touched.
 pub(crate) fn edit<T>(path: &Path, change: impl FnOnce(&mut Fields) -> Result<T>) -> Result<T> {
     let failed = || format!("cannot write {}", path.display());
-    // Where a link leads is what is meant.
+    // A symlink is resolved, so that its target is replaced and not the link.
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = real.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(failed)?;
-    // Held until the end: another process may want to change it, too.
+    // Locked until the end, against other processes.
     let held = File::open(folder).with_context(failed)?;
     held.lock().with_context(failed)?;
     let before = read(&real)?;
@@ -149,7 +149,7 @@ pub(crate) fn edit<T>(path: &Path, change: impl FnOnce(&mut Fields) -> Result<T>
     if before.as_ref() == Some(&fields) {
         return Ok(changed);
     }
-    // A temporary file is for its owner only, and so is what it becomes.
+    // Temporary files are created readable by the owner only, and the result stays so.
     let mut file = NamedTempFile::new_in(folder).with_context(failed)?;
     let text = format!("{}\n", fields.text(0));
     file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).with_context(failed)?;
@@ -158,7 +158,7 @@ pub(crate) fn edit<T>(path: &Path, change: impl FnOnce(&mut Fields) -> Result<T>
     Ok(changed)
 }
 
-/// Whether a file holds any credential. One that cannot be read may.
+/// Returns true if a file contains a credential, or cannot be read and therefore may.
 pub(crate) fn has_profiles(path: &Path) -> bool {
     match read(path) {
         Ok(None) => false,

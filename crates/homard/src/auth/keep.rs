@@ -1,4 +1,4 @@
-//! Cooldowns on their way to disk: whoever changes them goes on at once, and the file is written now and then.
+//! Persists cooldowns: changes do not wait for the disk; the file is written at intervals.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,24 +14,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::file;
 
-/// How far apart two writes are, at least.
+/// Minimum time between two writes.
 const PACE: Duration = Duration::from_secs(3);
 
-/// What is to be kept, and where.
+/// The health state to persist, and the file.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     path: PathBuf,
     news: watch::Receiver<Standing>,
 }
 
-/// A keeper at work.
+/// A running keeper.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-/// A book, and who keeps it. Without a keeper at work it is kept in memory only.
+/// Creates the health state and its keeper. Until the keeper is started, it is held in memory only.
 pub(super) fn book(path: &Path, standing: Standing) -> (Arc<Book>, Keeper) {
     let (tell, news) = watch::channel(standing.clone());
     let book = Book::new(standing, move |standing| {
@@ -41,7 +41,7 @@ pub(super) fn book(path: &Path, standing: Standing) -> (Arc<Book>, Keeper) {
 }
 
 impl Keeper {
-    /// Begins to keep.
+    /// Starts to persist changes.
     pub(crate) fn start(self) -> Keeping {
         let stop = CancellationToken::new();
         let task = task::spawn("cooldowns", keep(self, stop.clone()));
@@ -50,7 +50,7 @@ impl Keeper {
 }
 
 impl Keeping {
-    /// Writes what is not written yet, and ends.
+    /// Writes pending changes and stops.
     pub(crate) async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
@@ -89,7 +89,7 @@ async fn keep(Keeper { path, mut news }: Keeper, stop: CancellationToken) {
     }
 }
 
-/// Writes how credentials stand. Entries that did not change stay as they are.
+/// Writes the health of credentials. Unchanged entries keep their exact bytes.
 fn write(path: &Path, standing: &Standing) -> Result<()> {
     if standing.iter().next().is_none() {
         return Ok(());
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Lets a credential fail or answer, as a run does.
+    /// Records a failure or a success of a credential, as a run does.
     fn run(book: &Arc<Book>, error: Option<ErrorKind>, now: u64) {
         let candidate =
             Candidate { model: Arc::new(Demo::default()), profile: "p".into(), credential: Credential::ApiKey };

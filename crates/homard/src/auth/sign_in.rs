@@ -1,4 +1,4 @@
-//! Credentials that expire: used while they are good, renewed where it is known how, and told of where not.
+//! Credentials that expire: used while valid, renewed if possible, and reported if not.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -10,10 +10,10 @@ use tokio::sync::Mutex;
 
 use super::file;
 
-/// A token is renewed so long before its end, so that it does not expire on the way.
+/// A token is renewed this many milliseconds before it expires, so that it does not expire in flight.
 const EARLY: u64 = 60_000;
 
-/// A credential that expires. All models that use it share it.
+/// A credential that expires. Shared by all models that use it.
 pub(crate) struct SignIn {
     id: String,
     token: Mutex<Token>,
@@ -28,7 +28,7 @@ struct Token {
     renewal: Option<Renewal>,
 }
 
-/// How a token is renewed, and where the new one is kept.
+/// How a token is renewed, and where the new one is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewal {
     pub(crate) endpoint: String,
@@ -45,33 +45,33 @@ impl fmt::Debug for SignIn {
 }
 
 impl SignIn {
-    /// One that nobody can renew.
+    /// Creates a credential that cannot be renewed.
     pub(crate) fn fixed(id: &str, access: Secret, expires: Option<u64>) -> Self {
         let token = Token { access, expires, renewal: None };
         Self { id: id.to_owned(), token: Mutex::new(token), clock: Ambient::system() }
     }
 
-    /// The same, renewed in this way.
+    /// Sets the renewal.
     pub(crate) fn with_renewal(self, renewal: Option<Renewal>) -> Self {
         let token = Token { renewal, ..self.token.into_inner() };
         Self { token: Mutex::new(token), ..self }
     }
 
-    /// What must not be seen of it; nothing while it is being renewed.
+    /// Returns the secrets to mask; empty while it is being renewed.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let Ok(token) = self.token.try_lock() else { return Vec::new() };
         let refresh = token.renewal.as_ref().map(|renewal| renewal.refresh.expose().to_owned());
         [token.access.expose().to_owned()].into_iter().chain(refresh).collect()
     }
 
-    /// Why it cannot be used, if so.
+    /// Returns why it cannot be used, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
         let token = self.token.try_lock().ok()?;
         let is_over = token.expires.is_some_and(|expires| expires <= self.clock.now_ms());
         (is_over && token.renewal.is_none()).then(|| "it has expired: sign in again, or add a key".to_owned())
     }
 
-    /// A token that is good now.
+    /// Returns a valid token, renewing it if needed.
     pub(crate) async fn token(&self) -> Result<Secret, Error> {
         let mut token = self.token.lock().await;
         let now = self.clock.now_ms();
@@ -103,7 +103,7 @@ impl SignIn {
         token.renewal = Some(Renewal { refresh: refresh.clone(), ..renewal.clone() });
         let (id, file, kept) = (self.id.clone(), file.clone(), token.clone());
         let written = tokio::task::spawn_blocking(move || keep(&id, &file, &kept, &refresh)).await;
-        // The old refresh token may be void from here on, so people should know; the new one works meanwhile.
+        // The old refresh token may be invalid from here on, so this is logged; the new one works in the meantime.
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(profile = self.id, "the renewed token is not kept: {error:#}"),
@@ -118,7 +118,7 @@ fn keep(id: &str, path: &std::path::Path, token: &Token, refresh: &Secret) -> an
         let mut profiles = fields.object("profiles", path)?;
         let mut profile = match profiles.get(id) {
             Some(_) => profiles.object(id, path)?,
-            // Somebody removed it meanwhile.
+            // The profile was removed in the meantime.
             None => return Ok(()),
         };
         profile.set("access", &token.access.expose().into(), 3);
@@ -130,7 +130,7 @@ fn keep(id: &str, path: &std::path::Path, token: &Token, refresh: &Secret) -> an
     })
 }
 
-/// A model that is asked with a credential that expires.
+/// A model that is used with an expiring credential.
 #[derive(Debug)]
 pub(crate) struct SignedIn {
     pub(crate) target: Target,

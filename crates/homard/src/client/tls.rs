@@ -1,4 +1,4 @@
-//! How a client knows that the gateway at the other end is the one it means.
+//! How a client verifies the gateway's certificate.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// What a certificate is known by.
+/// SHA-256 fingerprint of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fingerprint(String);
 
 impl Fingerprint {
-    /// A SHA-256 fingerprint as people write it: hex, with or without colons.
+    /// Parses a SHA-256 fingerprint: hex, with or without colons.
     pub(crate) fn read(text: &str) -> Result<Self> {
         let bare = text.trim().to_ascii_lowercase();
         let bare = bare.strip_prefix("sha256:").or_else(|| bare.strip_prefix("sha256 ")).unwrap_or(&bare);
@@ -30,7 +30,7 @@ impl Fingerprint {
     }
 }
 
-/// Agrees with the other end on keys. With a fingerprint only that certificate will do; otherwise the system must trust it
+/// Performs the TLS handshake. With a fingerprint only that certificate is accepted; otherwise the system must trust it
 /// for this host.
 pub(super) async fn connect(stream: TcpStream, host: &str, pin: Option<&Fingerprint>) -> Result<TlsStream<TcpStream>> {
     let provider = Arc::new(ring::default_provider());
@@ -46,7 +46,7 @@ pub(super) async fn connect(stream: TcpStream, host: &str, pin: Option<&Fingerpr
     Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
 }
 
-/// One certificate, and no other. Who vouches for it, for which names and until when is not looked at.
+/// Accepts exactly one certificate. Its issuer, names and validity are not checked.
 #[derive(Debug)]
 struct Pinned {
     pin: Fingerprint,

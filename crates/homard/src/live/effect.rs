@@ -1,13 +1,13 @@
-//! What it takes for a changed key to have its effect. A table; the first row that fits counts.
+//! Which config changes need a restart. A table; the first matching row counts.
 
-/// What it takes.
+/// What a config change requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing: what begins from then on goes by it.
+    /// Nothing: new runs use it.
     Live,
     /// A restart of the gateway.
     Restart,
-    /// There is none on a gateway at work.
+    /// It has no effect on a running gateway.
     None,
 }
 
@@ -39,7 +39,7 @@ const TABLE: &[(&str, Effect)] = &[
 ];
 
 impl Effect {
-    /// What it takes for a key, by its path.
+    /// Returns the requirement for a key, by its path.
     pub(crate) fn of(path: &str) -> Self {
         let path = without_indexes(path);
         let is_at = |prefix: &str| {
@@ -49,7 +49,7 @@ impl Effect {
     }
 }
 
-/// `list[]` for `list[0]`, as the table names lists.
+/// Replaces `list[0]` by `list[]`, as the table names lists.
 fn without_indexes(path: &str) -> String {
     let mut is_index = false;
     let keep = |letter: &char| {

@@ -1,4 +1,4 @@
-//! A config that changes, vanishes and breaks under a gateway that looks.
+//! Tests for a config that changes, vanishes and becomes invalid under a running gateway.
 
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use super::*;
 use crate::assemble::Purpose;
 
-/// A gateway's house, and what looks at its config.
+/// A gateway's objects, with the watcher of its config.
 struct Bench {
-    /// The config is in `place`, a link to a folder.
+    /// The config is in `place`, a symlink to a directory.
     folder: TempDir,
     paths: Paths,
     house: House,
@@ -19,12 +19,12 @@ struct Bench {
 }
 
 impl Bench {
-    /// Begins with this text, or with no file.
+    /// Starts with this text, or without a file.
     async fn new(text: Option<&str>) -> Self {
         Self::with_edit(text, |_| ()).await
     }
 
-    /// The same, and somebody changes files while it begins.
+    /// Starts like `new`, and calls `edit` during the start.
     async fn with_edit(text: Option<&str>, edit: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("real")).unwrap();
@@ -61,7 +61,7 @@ impl Bench {
         self.live.look()
     }
 
-    /// Looks at what is not good enough, and returns why.
+    /// Checks an unacceptable config and returns the reason.
     fn refused(&self) -> String {
         match self.look() {
             Came::Refused(why) => why,
@@ -77,7 +77,7 @@ impl Bench {
         last_good::recall(&self.paths.state)
     }
 
-    /// Watches until a port is at work.
+    /// Watches until the config with this port is in use.
     async fn watch_until(&self, port: u16) {
         let is_there = async {
             while self.live.used().config.gateway.port != Some(port) {
@@ -145,7 +145,7 @@ async fn what_could_not_be_set_up_is_tried_again() {
     let why = bench.refused();
     assert!(why.contains("cannot be used"), "{why}");
     assert_eq!((bench.refused(), bench.notice()), (why.clone(), why));
-    // The config stays, and what it needs is mended.
+    // The config stays the same; the file that it depends on is corrected.
     bench.write("keys/auth-profiles.json", "{}");
     assert_eq!(bench.look(), applied(&["agents.list", "gateway.port"], &["gateway.port"]));
     assert_eq!(bench.look(), Came::Nothing);
@@ -194,7 +194,7 @@ async fn what_no_watch_tells_is_seen_within_a_minute() {
     let changes = async {
         bench.write("homard.json", "{gateway: {port: 2}}");
         until(2).await;
-        // Nothing happens where the file is; the link on the way there leads elsewhere.
+        // No event occurs at the file itself; a symlink on its path is replaced.
         fs::create_dir(folder.join("other")).unwrap();
         fs::write(folder.join("other/homard.json"), "{gateway: {port: 3}}").unwrap();
         symlink("other", folder.join("new")).unwrap();

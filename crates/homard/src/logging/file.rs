@@ -1,4 +1,4 @@
-//! A log file that does not grow for ever: a new one each day and each so many bytes, and only so many are kept.
+//! A rotated log file: a new one per day and per size limit, with bounded count and age.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -8,21 +8,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A day, in milliseconds.
+/// A day in milliseconds.
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// How much is kept.
+/// Rotation limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// How many bytes a file has at most.
+    /// Maximum size of a file in bytes.
     pub(crate) bytes: u64,
-    /// How many files are kept beside the one that is written.
+    /// Maximum number of rotated files.
     pub(crate) files: usize,
-    /// How long they are kept.
+    /// Maximum age of rotated files.
     pub(crate) age: Duration,
 }
 
-/// A log file.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
@@ -33,7 +32,7 @@ pub(super) struct LogFile {
     day: u64,
 }
 
-/// The file that a log was in before, so many times.
+/// Returns the path of the n-th rotated file.
 pub(crate) fn before(path: &Path, times: usize) -> PathBuf {
     path.with_added_extension(times.to_string())
 }
@@ -44,7 +43,8 @@ impl LogFile {
             let is_new = !folder.exists();
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             if is_new {
-                // The state directory may be among what was made, and its owner would not know that it is new.
+                // The state directory may be among the created directories, and its opener would not know that it is
+                // new and needs a sync.
                 folder.ancestors().skip(1).take(2).filter_map(|above| File::open(above).ok()).for_each(|above| {
                     above.sync_all().ok();
                 });
@@ -62,12 +62,11 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a line, in a new file if this one is full or of another day.
+    /// Appends a line, in a new file if this one is full or from another day.
     pub(super) fn add(&mut self, line: &str) -> io::Result<()> {
         let today = (self.now_ms)() / DAY;
         let is_full = self.size + line.len() as u64 + 1 > self.bounds.bytes;
@@ -93,7 +92,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Lets go of files that are too old, or too many.
+    /// Deletes rotated files that are too old or too many.
     fn forget(&self) {
         let now = Duration::from_millis((self.now_ms)());
         for times in 1..1000 {
@@ -102,14 +101,14 @@ impl LogFile {
             let since = found.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
             let is_old = since.is_some_and(|since| now.saturating_sub(since) > self.bounds.age);
             if is_old || times > self.bounds.files {
-                // It is tried again the next time.
+                // Retried at the next rotation.
                 fs::remove_file(&path).ok();
             }
         }
     }
 }
 
-/// It is for its owner only: a log tells whom one talks to.
+/// Opens the file, readable by its owner only: a log shows whom the user talks to.
 fn add_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }

@@ -1,4 +1,5 @@
-//! A log line as it is kept: one line of JSON, every text short, nothing in it that acts on a screen, no known secret.
+//! Sanitizes a log line for storage: one line of JSON, every text bounded, no terminal control characters, no known
+//! secret.
 
 use std::borrow::Cow;
 
@@ -6,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::Masks;
 
-/// How many bytes of a text are kept.
+/// Maximum bytes of a text.
 const TEXT: usize = 512;
 
-/// Makes a line of JSON fit to be kept.
+/// Sanitizes a line of JSON.
 pub(super) fn clean(line: &str, masks: &Masks) -> String {
-    // Only what the logger wrote is an event; whatever else comes is the text of one.
+    // Only the logger's own JSON counts as an event; anything else is wrapped as a message.
     let event = serde_json::from_str(line).ok().filter(|value: &Value| value["fields"].is_object());
     let mut value = event.unwrap_or_else(|| json!({"fields": {"message": line.trim_end()}}));
     shorten(&mut value, masks);
@@ -21,7 +22,7 @@ pub(super) fn clean(line: &str, masks: &Masks) -> String {
 fn shorten(value: &mut Value, masks: &Masks) {
     match value {
         Value::String(text) => {
-            // First, so that no half of a secret is left.
+            // Masked before truncation, so that no part of a secret remains.
             let clear = masks.mask(text);
             if matches!(clear, Cow::Owned(_)) || clear.len() > TEXT {
                 *text = cut(&clear);
@@ -42,7 +43,7 @@ fn cut(text: &str) -> String {
     format!("{}{dots}", &text[..end])
 }
 
-/// JSON with what acts on a screen spelled out. Below a space JSON does that itself.
+/// Escapes characters that affect a terminal. JSON itself escapes those below U+0020.
 fn escape(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for char in json.chars() {
@@ -65,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// What attackers write into headers, names and messages.
+    /// Returns texts that attackers put into headers, names and messages.
     fn hostile() -> Vec<String> {
         let long = "A".repeat(15 * 1024);
         let mut all: Vec<String> = [

@@ -1,4 +1,4 @@
-//! `exec.approval.*` and `exec.approvals.*`: what waits until somebody allows it, and the rules of what need not.
+//! `exec.approval.*` and `exec.approvals.*`: pending approvals, and the rules for commands that need none.
 
 use std::{future::Future, time::Duration};
 
@@ -12,7 +12,7 @@ use homard_proto::{
 };
 use serde_json::{Value, json};
 
-/// The methods, answered by the desk.
+/// The methods for approvals.
 pub(super) fn methods(desk: &Desk) -> Vec<Method> {
     vec![
         method("exec.approval.request", Scope::Approvals, desk, request),
@@ -34,8 +34,8 @@ where
     Method::new(name, scope, move |asked| answer(asked, desk.clone()))
 }
 
-/// Asks about something that the asker runs itself. Answered when it is decided, or at once if the asker wants to wait
-/// by itself.
+/// Requests approval for a command that the client runs itself. Responds with the decision, or immediately if the
+/// client waits separately.
 async fn request(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
     let RequestParams { id, command, timeout_ms, two_phase, more } = asked.params()?;
     let generation = asked.generation();
@@ -61,7 +61,7 @@ async fn request(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
     decision(&desk, &entry.id, generation).await
 }
 
-/// Answered when it is decided; the decision is null if nobody answers in time.
+/// Waits for the decision; null if there is none in time.
 async fn wait(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
     let WaitParams { id } = asked.params()?;
     decision(&desk, &id, asked.generation()).await
@@ -93,10 +93,10 @@ async fn list(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
     Ok(desk.pending().iter().map(Entry::requested).collect())
 }
 
-/// How many are told when the asker does not say.
+/// Default number of entries in the history.
 const HISTORY: usize = 50;
 
-/// What was decided, newest first, as far as it is still known.
+/// Returns past decisions, newest first, as far as they are stored.
 async fn history(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
     let HistoryParams { limit, kind } = asked.params()?;
     let is_meant = kind.is_none_or(|kind| kind == "exec");
@@ -104,7 +104,7 @@ async fn history(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
     Ok(json!({"items": settled.filter_map(|entry| past(&entry)).collect::<Vec<_>>()}))
 }
 
-/// A decision as pages show it.
+/// Returns a decision as the control UI shows it.
 fn past(entry: &Entry) -> Option<Value> {
     let (status, decision, reason) = match entry.state {
         State::Pending => return None,
@@ -146,7 +146,7 @@ fn snapshot(desk: &Desk, rules: &Rules) -> Value {
     json!({"path": desk.place(), "exists": rules.exists, "hash": rules.hash, "file": rules.policy.shown()})
 }
 
-/// What a client is told that asked for what cannot be done.
+/// Maps an approval error to a response.
 fn refusal(error: &Error, generation: Generation) -> ErrorShape {
     let text = error.to_string();
     match error {

@@ -1,5 +1,5 @@
-//! `homard.audit.end`: what the journal says of the audit log, for a check while a gateway runs. `homard.audit.acknowledge`:
-//! the owner has seen what is wrong with it.
+//! `homard.audit.end` returns the journal's notes about the audit log, for verification while a gateway runs.
+//! `homard.audit.acknowledge` records that the owner has seen its breaks.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::audit;
 
-/// The methods. The journal is not held.
+/// The methods. They hold a weak reference to the journal.
 pub(crate) fn methods(journal: &Arc<Journal>, log: &Audit) -> [Method; 2] {
     let journal = Arc::downgrade(journal);
     let end = Method::new("homard.audit.end", Scope::Read, move |_| {

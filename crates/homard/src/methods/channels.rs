@@ -1,4 +1,4 @@
-//! `channels.*`, `send` and `poll`: how chat platforms are doing, who is let in there, and saying something.
+//! `channels.*`, `send` and `poll`: state of chat platforms, pairing, and sending messages.
 
 mod say;
 
@@ -34,10 +34,10 @@ use crate::{
     paths::Paths,
 };
 
-/// How long a platform may take to say who we are.
+/// Default timeout of a probe.
 const PROBE: Duration = Duration::from_secs(10);
 
-/// What the methods work with.
+/// The objects that the methods need.
 #[derive(Clone)]
 struct House {
     channels: Channels,
@@ -46,7 +46,7 @@ struct House {
     said: Said,
 }
 
-/// The methods, answered by the channels.
+/// The methods for channels.
 pub(super) fn methods(channels: &Channels, live: &Live, paths: &Paths) -> Vec<Method> {
     let house = House { channels: channels.clone(), live: live.clone(), paths: paths.clone(), said: Said::default() };
     vec![
@@ -105,7 +105,7 @@ async fn status(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     }))
 }
 
-/// What an account has not said, as far as is known.
+/// Returns the undelivered messages of an account, as far as known.
 fn unsent(outbox: &[DeliveryRow], (channel, account): (&str, &str)) -> Value {
     let (mut waiting, mut unknown) = (0, Vec::new());
     for row in outbox {
@@ -125,7 +125,7 @@ fn unsent(outbox: &[DeliveryRow], (channel, account): (&str, &str)) -> Value {
     json!({"waiting": waiting, "unknown": unknown})
 }
 
-/// How one account is doing.
+/// Returns the state of one account.
 async fn row(name: &str, account: &Account, probe: Option<Duration>) -> Value {
     let mut row = json!({"accountId": name, "name": account.said.name, "enabled": true, "configured": true});
     let standing = account.view();
@@ -165,7 +165,7 @@ async fn logs(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     Ok(json!({"channel": channel.trim().to_lowercase(), "lines": lines}))
 }
 
-/// Takes the secret of an account out of the config, so that it is not connected any more.
+/// Removes the credentials of an account from the config, which disconnects it.
 async fn logout(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let LogoutParams { channel, account_id } = asked.params()?;
     let name = channel.trim().to_lowercase();
@@ -193,7 +193,7 @@ async fn logout(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
         done
     });
     let done = done.await.map_err(unavailable)?.map_err(unavailable)?;
-    // A token of the environment is still there.
+    // The account stays connected if its token comes from the environment.
     let is_in =
         house.channels.all().iter().any(|((channel, known), _)| *channel == name && *known == account.to_lowercase());
     Ok(json!({"channel": name, "accountId": account, "cleared": !done.changed.is_empty(), "loggedOut": !is_in}))
@@ -224,8 +224,8 @@ async fn pairing_list(mut asked: Asked, house: House) -> Result<Value, ErrorShap
     }))
 }
 
-/// Requests and approvals of a channel. `approved` has the ids of the default account, `approvedByAccount` those of the
-/// others, if there are any.
+/// Returns the requests and approvals of a channel. `approved` has the ids of the default account, `approvedByAccount`
+/// those of the others, if there are any.
 pub(crate) fn pairing_row(book: &Book, channel: &str, now: u64) -> Result<Value, Error> {
     let (mut approved, mut by_account) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
     for (account, id) in book.all_approved(channel)? {
@@ -241,7 +241,7 @@ pub(crate) fn pairing_row(book: &Book, channel: &str, now: u64) -> Result<Value,
     Ok(row)
 }
 
-/// Somebody who waits to be let in, as pages show it.
+/// Returns a pairing request as the control UI shows it.
 fn waiting(channel: &str, request: &Request) -> Value {
     let account = request.account();
     let mut names =
@@ -300,7 +300,7 @@ async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorS
     }))
 }
 
-/// Refuses a request that belongs to another account than the one that is named.
+/// Rejects a request that belongs to another account than the one that is named.
 fn check_account(book: &Book, (channel, named): (&str, Option<&str>), code: &str) -> Result<(), ErrorShape> {
     let Some(named) = named else { return Ok(()) };
     let pending = book.pending(channel, Ambient::system().now_ms()).map_err(refusal)?;
@@ -309,7 +309,7 @@ fn check_account(book: &Book, (channel, named): (&str, Option<&str>), code: &str
         Some(account) if account != named => {
             Err(ErrorShape::invalid(format!("request {code} is of account {account}, not of account {named}")))
         }
-        // What is not pending is refused by its code.
+        // Unknown codes are rejected later.
         Some(_) | None => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
-//! `config.*`: the config file, read and changed over the wire. Secrets are never shown, and what stands for them in a
-//! text that comes back means that they stay.
+//! `config.*`: reading and changing the config file. Secrets are never returned; placeholders for them in a submitted
+//! text keep the stored values.
 
 mod patch;
 
@@ -27,7 +27,7 @@ use crate::{
     paths::Paths,
 };
 
-/// The methods, answered by the file and the config at work.
+/// The methods for the config.
 pub(super) fn methods(live: &Live, paths: &Paths) -> Vec<Method> {
     let look = Needs { three: Scope::Admin, four: Scope::Read };
     let method = |name, needs: Needs, answer: fn(Asked, &Live, &Paths) -> Result<Value, ErrorShape>| {
@@ -44,14 +44,15 @@ pub(super) fn methods(live: &Live, paths: &Paths) -> Vec<Method> {
     ]
 }
 
-/// The file as it is now, and what counts if it is not valid.
+/// Returns the current file, and the config that is used instead if it is invalid.
 fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
     let GetParams {} = asked.params()?;
     let file = Config::read_file(&paths.config);
     let loaded = Config::inspect(paths).map_or_else(|loaded| *loaded, |chosen| chosen.loaded);
     let text = file.text.as_deref();
     let parsed = text.and_then(|text| edit::value(text).ok());
-    // Of a text that cannot be read nothing is shown, and an empty text would look like the whole truth.
+    // A file that cannot be parsed is not returned: its secrets cannot be found. `null` and not an empty text, which
+    // would look like the whole file.
     let raw = text.zip(parsed.as_ref()).map(|(text, parsed)| shown(text, parsed, asked.may(Scope::Admin)));
     let parsed = parsed.unwrap_or_else(|| json!({}));
     let mut answer = json!({
@@ -70,13 +71,13 @@ fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
     Ok(answer)
 }
 
-/// The text of the file for a client. Comments may have secrets that nobody can know as such, so they are for those only
-/// who may change them.
+/// Returns the text of the file for a client. Comments may contain unrecognized secrets, so only clients that may
+/// change the file receive them.
 fn shown(text: &str, parsed: &Value, with_comments: bool) -> String {
     if with_comments { redact::redact_text(text) } else { format!("{:#}\n", redact::redact(parsed)) }
 }
 
-/// The schema, and how a page shows it.
+/// Returns the schema and the UI hints.
 fn describe(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
     let SchemaParams {} = asked.params()?;
     Ok(json!({
@@ -85,7 +86,7 @@ fn describe(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> 
     }))
 }
 
-/// One key of the schema, and those in it. The whole is `.`, an item of a list may be `[]`.
+/// Returns one key of the schema and its children. The root is `.`; a list item may be written `[]`.
 fn look_up(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
     let LookupParams { path } = asked.params()?;
     let place = match path.trim() {
@@ -105,7 +106,7 @@ fn set(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
     made((live, paths), base_hash.as_deref(), |text| whole(&raw, &value, text))
 }
 
-/// What is set is at work at once anyway, and nobody is waited for.
+/// Same as `set`: changes are always applied immediately, without waiting for active runs.
 fn apply(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
     let ApplyParams { raw, base_hash } = asked.params()?;
     let value = object("config.apply", &raw)?;
@@ -119,16 +120,16 @@ fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSha
     made((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))
 }
 
-/// The text of the file with some keys changed. At the paths of `replaced` what is there goes whole.
+/// Returns the text of the file with some keys changed. Paths in `replaced` are replaced as a whole instead of merged.
 pub(crate) fn patched(patch: &Value, replaced: &[Path], text: &str) -> Result<String, Refusal> {
     let mut value = edit::value(text)?;
     patch::merge(&mut value, patch, &Path::root(), replaced);
-    // Where nothing is said and nothing is added, `{}` says so.
+    // An empty file without additions becomes `{}`.
     let text = if text.trim().is_empty() { "{}\n" } else { text };
     Ok(edit::replace(text, &value)?)
 }
 
-/// What a text of a client says.
+/// Parses a client's text as an object.
 pub(crate) fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
     let wrong = |why: &str| ErrorShape::invalid(format!("invalid {method} params: raw {why}"));
     match edit::value(&raw.0) {
@@ -139,8 +140,8 @@ pub(crate) fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
     }
 }
 
-/// The text that a client sent, with the secrets that it was not shown. A page with a form sends plain JSON whatever the
-/// file is; then the file's text is changed only where it says something else, and its comments stay.
+/// Returns the text that a client sent, with the secrets that it was not shown. A form sends plain JSON whatever the
+/// file's format is; then only the differing values are edited in the file's text, and its comments stay.
 pub(crate) fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refusal> {
     if raw.0 == redact::redact_text(text) {
         return Ok(text.to_owned());
@@ -158,7 +159,7 @@ pub(crate) fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refu
     Ok(edit::replace(&raw.0, &value)?)
 }
 
-/// Makes a change, has it at work, and says what it takes to have an effect.
+/// Makes a change, applies it, and reports which keys need a restart.
 pub(crate) fn made(
     (live, paths): (&Live, &Paths),
     base: Option<&str>,
@@ -177,13 +178,13 @@ pub(crate) fn made(
     }
     match came {
         Came::Refused(why) => answer["notice"] = why.into(),
-        // Whoever watches the file may have been faster.
+        // The file watcher may have applied it first.
         Came::Nothing | Came::Applied { .. } => {}
     }
     Ok(answer)
 }
 
-/// Why nothing was changed, as clients read it.
+/// Maps a rejected change to a response.
 pub(super) fn refused(refusal: &Refusal) -> ErrorShape {
     let with_issues = |message: String, issues: Vec<Value>| ErrorShape {
         details: Some(json!({"issues": issues})),
@@ -237,7 +238,7 @@ mod tests {
         let text = "{gateway: {auth: {token: 'hush'}, port: 1}} // mine";
         let form = r#"{"gateway": {"auth": {"token": "__OPENCLAW_REDACTED__"}, "port": 2}}"#;
         assert_eq!(set_to(form, text).unwrap(), text.replace('1', "2"));
-        // Where there are none it is taken as it is.
+        // Without comments in the file the text is used as it is.
         assert_eq!(set_to("{\n\"a\": 1}", "{\"a\": 1}").unwrap(), "{\n\"a\": 1}");
         assert_eq!(set_to("{\n\"a\": 1}", "{a: ").unwrap(), "{\n\"a\": 1}");
         assert_eq!(set_to("{\n\"a\": 1}", "").unwrap(), "{\n\"a\": 1}");

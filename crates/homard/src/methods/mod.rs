@@ -1,4 +1,4 @@
-//! The gateway's methods that are about this program's files, one file per family.
+//! Gateway methods that work with this binary's files, one file per family.
 
 mod approvals;
 pub(crate) mod audit;
@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use crate::{assemble::channels::Channels, live::Live, paths::Paths};
 
-/// All of them, answered by the config at work the desk for approvals and the channels.
+/// Returns all methods for the config, skills, approvals and channels.
 pub(crate) fn all(live: &Live, paths: &Paths, (desk, chats): (&Desk, &Channels)) -> Vec<Method> {
     let files = config::methods(live, paths).into_iter().chain(skills::methods(live, paths));
     files.chain(approvals::methods(desk)).chain(channels::methods(chats, live, paths)).collect()
 }
 
-/// Has a method answered where it may wait for the disk. Once begun it comes to its end, also when nobody waits any more.
+/// Runs a method that may block on the disk. It completes even if the client disconnects.
 async fn on_blocking_thread(
     asked: Asked,
     (live, paths): (Live, Paths),

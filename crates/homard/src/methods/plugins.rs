@@ -1,4 +1,4 @@
-//! `plugins.list`: which plugins there are, and how each stands.
+//! `plugins.list`: the plugins and their state.
 
 use homard_gateway::{Asked, Method, Scope};
 use homard_plugins::{Origin, Status};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::assemble::guests::Guests;
 
-/// The method, answered by the plugins of this house.
+/// The method.
 pub(crate) fn method(guests: &Guests) -> Method {
     let guests = guests.clone();
     Method::new("plugins.list", Scope::Read, move |asked| list(asked, guests.clone()))
@@ -16,7 +16,7 @@ pub(crate) fn method(guests: &Guests) -> Method {
 async fn list(mut asked: Asked, guests: Guests) -> Result<Value, ErrorShape> {
     let NothingParams {} = asked.params()?;
     let plugins: Vec<Value> = guests.status().iter().map(row).collect();
-    // They are switched in the config, and put in place by hand: `homard plugins`.
+    // Plugins are enabled in the config and installed with `homard plugins`.
     Ok(json!({"plugins": plugins, "diagnostics": [], "mutationAllowed": false}))
 }
 

@@ -1,4 +1,4 @@
-//! `skills.status` and `skills.update`: what an agent can read how to do, and how that is switched.
+//! `skills.status` and `skills.update`: the skills of an agent, and their settings.
 
 use homard_config::{
     edit,
@@ -21,7 +21,7 @@ use crate::{
     paths::Paths,
 };
 
-/// The methods, answered by the config at work.
+/// The methods for skills.
 pub(super) fn methods(live: &Live, paths: &Paths) -> [Method; 2] {
     let (looking, writing) = ((live.clone(), paths.clone()), (live.clone(), paths.clone()));
     [
@@ -30,7 +30,7 @@ pub(super) fn methods(live: &Live, paths: &Paths) -> [Method; 2] {
     ]
 }
 
-/// The skills of an agent as they are on disk now.
+/// Returns the skills of an agent as they are on disk.
 fn status(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
     let StatusParams { agent_id } = asked.params()?;
     let used = live.used();
@@ -41,7 +41,7 @@ fn status(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSh
     Ok(report(&library.book(), &workspace, &library.roots.managed))
 }
 
-/// Writes what the config says of a skill, and has it at work.
+/// Changes the settings of a skill and applies them.
 fn update(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
     let params: UpdateParams = asked.params()?;
     let key = params.skill_key.trim().to_owned();
@@ -49,7 +49,7 @@ fn update(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSh
         return Err(ErrorShape::invalid("invalid skills.update params: skillKey must not be blank"));
     }
     let place = Path::root().key("skills").key("entries").key(&key);
-    // It says nothing of what it has read, so it means the file as it is now.
+    // Without a base hash the change applies to the current file.
     let done = change(paths, By::Person, |text| Ok(edited(text, &place, &params)?));
     let after = done.map_err(|refusal| refused(&refusal))?.after;
     live.look();
@@ -57,7 +57,7 @@ fn update(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSh
     Ok(json!({"ok": true, "skillKey": key, "config": entry}))
 }
 
-/// The text with what was asked for. An empty value removes one.
+/// Returns the text with the requested changes. An empty value removes a key.
 fn edited(text: &str, place: &Path, params: &UpdateParams) -> Result<String, edit::EditError> {
     let UpdateParams { skill_key: _, enabled, api_key, env } = params;
     let named = env.iter().map(|(name, value)| (name.trim(), value)).filter(|(name, _)| !name.is_empty());

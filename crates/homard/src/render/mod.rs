@@ -1,6 +1,6 @@
-//! Everything that is printed goes through here: answers to stdout, remarks to stderr.
+//! All terminal output goes through this module: answers to stdout, remarks to stderr.
 //!
-//! Colours and streaming are for terminals only. Text from a model or a file is stripped of what could drive one.
+//! Colours and streaming are for terminals only. Control characters are removed from the text of models and files.
 
 mod story;
 mod table;
@@ -14,32 +14,32 @@ pub(crate) use table::{age, table};
 
 use crate::paths;
 
-/// Prints a text and a line end to stdout. That nobody reads any more, as in `homard sessions | head`, is no failure.
+/// Prints a line to stdout. A closed pipe, as in `homard sessions | head`, is not an error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     quiet_if_nobody_reads(writeln!(io::stdout().lock(), "{text}"))
 }
 
-/// Prints a document to stdout.
+/// Prints a JSON document to stdout.
 pub(crate) fn print_json(document: &Value) -> io::Result<()> {
     print(&format!("{document:#}"))
 }
 
-/// Prints a remark to stderr. There is nowhere to complain if that fails.
+/// Prints a remark to stderr. A failure cannot be reported and is ignored.
 pub(crate) fn remark(text: &str) {
     writeln!(io::stderr().lock(), "{text}").ok();
 }
 
-/// Whether stdout is a terminal.
+/// Returns true if stdout is a terminal.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether the user minds colours.
+/// Returns true if colours are not disabled by `NO_COLOR`.
 pub(crate) fn colours_wanted() -> bool {
     paths::env("NO_COLOR").is_none()
 }
 
-/// A text without what could drive a terminal: control characters other than line ends and tabs.
+/// Removes control characters other than line ends and tabs.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars().filter(|&c| !c.is_control() || c == '\n' || c == '\t').collect()
 }

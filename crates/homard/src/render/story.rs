@@ -1,4 +1,4 @@
-//! A run as people see it: the same for one in this process and one in a gateway.
+//! Renders a run for the terminal, whether it runs in this process or in a gateway.
 
 use std::{
     fmt,
@@ -12,49 +12,48 @@ use serde_json::Value;
 
 use super::{colours_wanted, harmless, quiet_if_nobody_reads};
 
-/// How long a line about a tool may get.
+/// Maximum length of a line about a tool.
 const TOOL_LINE: usize = 100;
-/// How long a line about anything else may get.
+/// Maximum length of other lines.
 const LINE: usize = 600;
-/// What is said of a run that ended well and has nothing for the user.
+/// Shown if a run succeeds without a reply.
 const SILENCE: &str = "(the agent chose not to answer)";
 
-/// What is shown of a run while it goes on.
+/// What is shown while a run is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shows {
-    /// The words, as they come.
+    /// The reply text, streamed.
     pub(crate) words: bool,
-    /// A line for each tool.
+    /// A line for each tool call.
     pub(crate) tools: bool,
-    /// In colours.
     pub(crate) colours: bool,
 }
 
 impl Shows {
-    /// What fits this process's terminal; `tools` overrides the choice for tools.
+    /// Returns the defaults for this process's terminal; `tools` overrides the one for tools.
     pub(crate) fn fitting(tools: Option<bool>) -> Self {
         let stderr = io::stderr().is_terminal();
         Self { words: io::stdout().is_terminal(), tools: tools.unwrap_or(stderr), colours: stderr && colours_wanted() }
     }
 
-    /// Nothing until the end.
+    /// Shows nothing until the end.
     pub(crate) fn nothing() -> Self {
         Self { words: false, tools: false, colours: false }
     }
 }
 
-/// Tells one run.
+/// Renders one run.
 pub(crate) struct Story {
     shows: Shows,
     answer: Box<dyn Write + Send>,
     remarks: Box<dyn Write + Send>,
-    /// The assistant message that is being shown, as far as it is.
+    /// The part of the current assistant message that was shown.
     shown: String,
-    /// The assistant messages before it that were shown.
+    /// Earlier assistant messages that were shown.
     earlier: Vec<String>,
-    /// Whether the cursor is in the middle of a line of the answer.
+    /// True if the cursor is within a line of the reply.
     mid_line: bool,
-    /// Whether it was said that the message did not fit.
+    /// True if the truncation warning was shown.
     has_warned: bool,
 }
 
@@ -65,7 +64,7 @@ impl fmt::Debug for Story {
 }
 
 impl Story {
-    /// To this process's stdout and stderr.
+    /// Writes to this process's stdout and stderr.
     pub(crate) fn new(shows: Shows) -> Self {
         Self::to(shows, Box::new(io::stdout()), Box::new(io::stderr()))
     }
@@ -75,7 +74,7 @@ impl Story {
         Self { shows, answer, remarks, shown, earlier, mid_line: false, has_warned: false }
     }
 
-    /// The next step of the run.
+    /// Renders the next event of the run.
     pub(crate) fn tell(&mut self, event: &Agent) -> io::Result<()> {
         match event.stream {
             Stream::Assistant if self.shows.words => {
@@ -89,7 +88,7 @@ impl Story {
         }
     }
 
-    /// Says once that the message did not fit, given the sizes that the run tells; nothing without any.
+    /// Warns once that the message did not fit, with the sizes that the run reports; does nothing without sizes.
     pub(crate) fn truncated(&mut self, input: &Value) -> io::Result<()> {
         let size = |name: &str| input.get(name).and_then(Value::as_u64);
         let Some((original, kept)) = size("originalTokens").zip(size("keptTokens")) else { return Ok(()) };
@@ -105,8 +104,8 @@ impl Story {
         )
     }
 
-    /// What came of the run: its payloads, as far as they were not shown yet. Silence is said beside the answer, where no
-    /// program takes it for one.
+    /// Prints the run's payloads, as far as they were not streamed. That there is no reply is said on stderr, so that
+    /// no program takes it for one.
     pub(crate) fn finish(&mut self, payloads: &[Value]) -> io::Result<()> {
         if payloads.is_empty() && self.shown.is_empty() {
             self.remark(SILENCE)?;
@@ -114,12 +113,12 @@ impl Story {
         quiet_if_nobody_reads(self.payloads(payloads))
     }
 
-    /// Tells something about the run beside its answer, on stderr.
+    /// Prints a note about the run to stderr.
     pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
         self.remark(text)
     }
 
-    /// Leaves a line of the answer that was begun.
+    /// Ends the current line of the reply.
     pub(crate) fn break_line(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.mid_line) {
             quiet_if_nobody_reads(writeln!(self.answer))?;
@@ -128,7 +127,7 @@ impl Story {
     }
 
     fn words(&mut self, text: &str, delta: &str) -> io::Result<()> {
-        // A message's first piece is all of its text.
+        // The first delta of a message equals its whole text.
         if text.len() == delta.len() || !text.starts_with(&self.shown) {
             self.break_line()?;
             self.earlier.push(std::mem::take(&mut self.shown));
@@ -150,7 +149,7 @@ impl Story {
         self.remark(&format!("{mark} {} {about}", word("name")))
     }
 
-    /// A model that did not answer, also where nothing else is shown: whoever waits wants to know why it takes so long.
+    /// Shows retries and failovers, even if nothing else is shown: they explain a long wait.
     fn trouble(&mut self, data: &Value) -> io::Result<()> {
         let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
         match word("phase") {
@@ -175,13 +174,13 @@ impl Story {
         self.line(text, TOOL_LINE)
     }
 
-    /// A line on stderr, of so many characters at most.
+    /// Writes a line to stderr, with a maximum length.
     fn line(&mut self, text: &str, most: usize) -> io::Result<()> {
         self.break_line()?;
         let line: String = text.chars().take(most).collect();
         let line = harmless(&line.replace(['\n', '\t'], " "));
         let (dim, plain) = if self.shows.colours { ("\u{1b}[2m", "\u{1b}[0m") } else { ("", "") };
-        // Remarks are a courtesy: a closed stderr must not end the run.
+        // Remarks are optional: a closed stderr must not end the run.
         writeln!(self.remarks, "{dim}{}{plain}", line.trim_end()).and_then(|()| self.remarks.flush()).ok();
         Ok(())
     }
@@ -191,7 +190,7 @@ impl Story {
         for payload in payloads {
             let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
             let is_shown = text == shown || self.earlier.iter().any(|earlier| earlier.trim_end() == text);
-            // A footer, or what a connection that broke left unshown of the last message.
+            // A footer, or the part of the last message that a broken connection left unshown.
             let rest =
                 text.strip_prefix(&self.shown).or_else(|| text.strip_prefix(&shown)).filter(|_| !shown.is_empty());
             match rest {
@@ -218,7 +217,7 @@ impl Story {
     }
 }
 
-/// What a tool was called with, in a few words.
+/// Summarizes the arguments of a tool call.
 fn arguments(args: &Value) -> String {
     let telling = ["command", "path", "file_path"].iter().find_map(|name| args.get(name).and_then(Value::as_str));
     telling.map_or_else(|| args.to_string(), str::to_owned)

@@ -1,4 +1,4 @@
-//! `cron`: jobs at set times, and a word to the main session at its next look around.
+//! The `cron` tool: scheduled jobs, and system events for the main session's next heartbeat.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,10 +20,10 @@ use super::{failure, refusal, told};
 
 const NAME: &str = "cron";
 
-/// What is said of an argument that OpenClaw has.
+/// Answer to an argument of OpenClaw's that is unsupported.
 const NO_CONTEXT: &str = "contextMessages has no effect here: say what must be known in the job's own text";
 
-/// How many runs of a job are told.
+/// Maximum runs of a job that are listed.
 const RUNS: usize = 50;
 
 const DESCRIPTION: &str = "\
@@ -38,13 +38,12 @@ payload and sessionTarget: {kind:\"systemEvent\", text} for \"main\": the text i
 \"isolated\": {mode:\"announce\", channel?, to?} sends its answer to somebody, without a channel where the main session was \
 spoken to last; {mode:\"none\"}, or none, does not.";
 
-/// The tool.
 pub(crate) struct Cron {
     schedule: Arc<OnceLock<Schedule>>,
     recipients: Recipients,
 }
 
-/// What it is called with.
+/// Arguments of the tool.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Arguments {
@@ -54,7 +53,7 @@ struct Arguments {
     include_disabled: bool,
     job: Option<Extra>,
     job_id: Option<String>,
-    /// Another name for `job_id`.
+    /// Alias of `job_id`.
     id: Option<String>,
     patch: Option<Extra>,
     text: Option<String>,
@@ -71,18 +70,18 @@ impl Arguments {
 }
 
 impl Cron {
-    /// Works as soon as there is a schedule.
+    /// Creates the tool; it works once the schedule exists.
     pub(crate) fn new(schedule: Arc<OnceLock<Schedule>>, recipients: Recipients) -> Self {
         Self { schedule, recipients }
     }
 
-    /// Permits jobs whose answers go to chats that this run may write to.
+    /// Returns the check that a job's replies go only to chats that this run may write to.
     fn permit(&self, cx: &ToolCx) -> Permit {
         let (recipients, cx) = (self.recipients.clone(), cx.clone());
         Box::new(move |job| job.recipient().map_or(Ok(()), |route| recipients.check((&cx, NAME), &route)))
     }
 
-    /// Notes that a job was made or changed whose answers go to a chat.
+    /// Records that a job whose replies go to a chat was created or changed.
     fn noted(&self, cx: &ToolCx, job: &Job) -> Value {
         if let Some(route) = job.recipient() {
             self.recipients.note((cx, NAME), &route, "scheduled");
@@ -161,7 +160,7 @@ fn status(schedule: &Schedule) -> Value {
     })
 }
 
-/// The jobs, next first.
+/// Returns the jobs, the next one first.
 fn list(schedule: &Schedule, with_disabled: bool) -> Value {
     let seen = schedule.seen();
     let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| job.enabled || with_disabled).collect();
@@ -169,7 +168,7 @@ fn list(schedule: &Schedule, with_disabled: bool) -> Value {
     json!({"jobs": jobs})
 }
 
-/// The fields of a new job, for the agent that asks if nothing else is said.
+/// Returns the fields of a new job; its agent defaults to the caller.
 fn job(arguments: &mut Arguments, agent: Option<&AgentId>) -> Result<Extra, String> {
     let mut job = arguments.job.take().ok_or("action add needs a job: its name, schedule and payload")?;
     if let Some(agent) = agent {

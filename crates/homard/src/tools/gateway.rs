@@ -1,7 +1,7 @@
-//! `gateway`: an agent looks at the config and changes what is its to change.
+//! The `gateway` tool: an agent reads the config and changes the keys that it may change.
 //!
-//! An agent that could change which tools it has, what holds its commands, where keys are sent or what is started could do
-//! anything, and so could whoever talks it into that: such keys are the owner's alone.
+//! An agent that could change its tools, its sandbox, where keys are sent or what is started could do anything, and so
+//! could anyone who persuades it to. Such keys are reserved for the owner.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,10 +30,10 @@ skills are enabled; the rest is the owner's, who uses homard config set. Change 
 
 const ACTIONS: [&str; 6] = ["restart", "config.get", "config.schema", "config.apply", "config.patch", "update.run"];
 
-/// The key that puts other files in.
+/// The key that includes other files.
 const INCLUDE: &str = "$include";
 
-/// What an agent may change of any agent.
+/// Keys that an agent may change in any agent's settings.
 const OF_AGENTS: &[&[&str]] = &[
     &["model"],
     &["imageModel"],
@@ -49,19 +49,18 @@ const OF_AGENTS: &[&[&str]] = &[
     &["verboseDefault"],
 ];
 
-/// Where agents are; `*` stands for any name or place in a list.
+/// Paths of agents' settings; `*` stands for any name or index.
 const AGENTS: &[&[&str]] = &[&["agents", "defaults"], &["agents", "list", "*"], &["agents", "entries", "*"]];
 
-/// What else it may change.
+/// Other keys that it may change.
 const OTHERS: &[&[&str]] = &[&["messages"], &["skills", "entries", "*", "enabled"]];
 
-/// The tool.
 pub(crate) struct Gateway {
     live: Arc<OnceLock<Live>>,
     paths: Paths,
 }
 
-/// What it is called with.
+/// Arguments of the tool.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Arguments {
@@ -72,7 +71,7 @@ struct Arguments {
 }
 
 impl Gateway {
-    /// Works as soon as the gateway does.
+    /// Creates the tool; it works once the gateway runs.
     pub(crate) fn new(live: Arc<OnceLock<Live>>, paths: Paths) -> Self {
         Self { live, paths }
     }
@@ -85,7 +84,7 @@ impl Gateway {
         }
         let live = self.live.get().ok_or("the gateway is not ready yet; try again in a moment")?.clone();
         let paths = self.paths.clone();
-        // Once begun it comes to its end, also when the run is stopped.
+        // On a blocking thread, so that it completes even if the run is aborted.
         let done = tokio::task::spawn_blocking(move || act(&arguments, &live, &paths)).await;
         done.unwrap_or_else(|error| Err(format!("the work broke off: {error}")))
     }
@@ -113,7 +112,7 @@ fn act(arguments: &Arguments, live: &Live, paths: &Paths) -> Result<Value, Strin
     }
 }
 
-/// The file as it is now, without its secrets, and without its comments, which may have some that nobody knows as such.
+/// Returns the current file without its secrets and without its comments, which may contain unrecognized secrets.
 fn get(paths: &Paths) -> Value {
     let file = Config::read_file(&paths.config);
     let said = file.text.as_deref().and_then(|text| edit::value(text).ok()).unwrap_or_else(|| json!({}));
@@ -131,7 +130,7 @@ fn given(arguments: &Arguments) -> Result<(Raw, Value), String> {
     Ok((raw, value))
 }
 
-/// Makes a change of the file as it is now, if it is an agent's to make.
+/// Changes the current file, if an agent may make this change.
 fn change(
     arguments: &Arguments,
     live: &Live,
@@ -149,7 +148,7 @@ fn change(
     let new = edit(text).map_err(plain)?;
     let mut theirs = owners(&value(text)?, &value(&new)?);
     if theirs.is_empty() {
-        // Also as it is read: with included files in it.
+        // Compared as loaded, too: with included files.
         theirs = owners(&before.source, &Config::read(&paths.config, &new).source);
     }
     if !theirs.is_empty() {
@@ -159,18 +158,18 @@ fn change(
             paths.config.display()
         ));
     }
-    // By its hash, so it is the file that was looked at.
+    // Checked by hash, so that it is the file that was inspected.
     made((live, paths), Some(&before.hash), edit).map_err(|error| error.message)
 }
 
-/// The keys of the owner's that are not the same.
+/// Returns the owner's keys that differ.
 fn owners(before: &Value, after: &Value) -> Vec<String> {
     let kept = |value| held(value, &mut Vec::new()).unwrap_or_default();
     diff::changed(&kept(before), &kept(after)).iter().map(ToString::to_string).collect()
 }
 
-/// What of a value is the owner's. A reference to a variable or to another file is, wherever it stands: the variable may be
-/// a secret, and the file may have references of its own.
+/// Returns the part of a value that is reserved for the owner. A reference to a variable or another file always is: the
+/// variable may be a secret, and the file may contain references of its own.
 fn held<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
     match value {
         Value::Object(members) => {
@@ -194,7 +193,7 @@ fn held<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
     }
 }
 
-/// Whether an agent may change what is there.
+/// Returns true if an agent may change this path.
 fn is_free(way: &[&str]) -> bool {
     if way.contains(&INCLUDE) {
         return false;
@@ -289,7 +288,7 @@ mod tests {
             ("/env/vars/A", json!("2"), "env.vars.A"),
             ("/mcp", json!({"servers": {"x": {"command": "sh"}}}), "mcp"),
             ("/$include", json!("/tmp/x.json"), "$include"),
-            // H1: below every key that is an agent's.
+            // H1: below every key that an agent may change.
             ("/messages", json!({"$include": "./workspace/x.json"}), "messages"),
             ("/messages/queue", json!({"mode": "steer", "$include": ["a.json"]}), "messages.queue.$include"),
             ("/agents/defaults/heartbeat", json!({"$include": "./workspace/x.json"}), "agents.defaults.heartbeat"),

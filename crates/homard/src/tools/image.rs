@@ -1,4 +1,4 @@
-//! `image`: a picture described by a model that sees.
+//! The `image` tool: a vision model describes a picture.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,18 +25,17 @@ use crate::config::agents::Choice;
 const NAME: &str = "image";
 const PROMPT: &str = "Describe the image.";
 
-/// How much a model may write about a picture, in tokens.
+/// Maximum output tokens of a description.
 const LONGEST: u64 = 4_096;
 
-/// The tool.
 pub(crate) struct Image {
-    /// Who looks, by the config.
+    /// The image models, from the config.
     eyes: Option<Choice>,
-    /// Which files it may open.
+    /// Files that it may open.
     files: FileAccess,
 }
 
-/// What it is called with.
+/// Arguments of the tool.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Arguments {
@@ -47,7 +46,7 @@ struct Arguments {
 }
 
 impl Image {
-    /// Looks with these models; without any, with the agent's own.
+    /// Creates the tool with these models; without any it uses the agent's own.
     pub(crate) fn new(eyes: Option<Choice>, files: FileAccess) -> Self {
         Self { eyes, files }
     }
@@ -76,7 +75,7 @@ impl Image {
         Err(format!("no model could look at the picture: {}", failed.join("; ")))
     }
 
-    /// Who is asked, in order.
+    /// Returns the candidates in order.
     fn candidates(&self, profile: &Profile, model: Option<&str>) -> Result<Vec<Candidate>, String> {
         let chosen = |name: &str| (profile.choose)(name).map_err(|why| format!("{name} cannot look: {why}"));
         let named = model.map(str::trim).filter(|model| !model.is_empty());
@@ -97,7 +96,7 @@ impl Image {
         Ok(seeing)
     }
 
-    /// A picture of the workspace.
+    /// Loads a picture from the workspace.
     async fn picture(&self, cx: &ToolCx, arguments: &Arguments) -> Result<Block, String> {
         let name = arguments.image.trim();
         let name = name.strip_prefix('@').unwrap_or(name);
@@ -121,13 +120,13 @@ impl Image {
     }
 }
 
-/// The agent that asks.
+/// Returns the calling agent.
 fn profile(cx: &ToolCx) -> Option<Arc<Profile>> {
     let agents = cx.hub.as_ref()?.agents();
     agents.get(cx.session.agent().unwrap_or(agents.default_id())).cloned()
 }
 
-/// One question to one model.
+/// Sends one request to one model.
 async fn ask(candidate: &Candidate, request: Request) -> Result<String, String> {
     let idle: Duration = candidate.model.spec().idle;
     let mut stream = candidate.model.stream(request);

@@ -1,4 +1,4 @@
-//! Tools that need what only this program has: the schedule, the config, and the models of agents.
+//! Tools that need this binary's own objects: the schedule, the config, and the agents' models.
 
 mod cron;
 mod gateway;
@@ -11,7 +11,7 @@ use std::fmt::Display;
 use homard_agent::tool::{Origin, ToolResult};
 use serde_json::{Value, json};
 
-/// An answer that people and programs read alike.
+/// Returns a result with the same content as text and as details.
 fn told(payload: Value) -> ToolResult {
     ToolResult::text(format!("{payload:#}")).with_details(payload)
 }
@@ -21,8 +21,8 @@ fn failure(tool: &str, error: &impl Display) -> ToolResult {
     ToolResult::error(&error).with_details(json!({"status": "error", "tool": tool, "error": error}))
 }
 
-/// Why a call is not for this gateway, or not from its owner. Who may use which tool is decided before; this is for the
-/// day on which that fails.
+/// Returns why a call is rejected: it targets another gateway, or its caller is not the owner. The tool policy has
+/// already decided this; the check is a second line of defence.
 fn refusal(origin: &Origin, gateway_url: Option<&str>) -> Option<&'static str> {
     if !origin.is_owner() {
         return Some("only the owner may have this done");
@@ -30,7 +30,7 @@ fn refusal(origin: &Origin, gateway_url: Option<&str>) -> Option<&'static str> {
     if !origin.is_admin() {
         return Some("the run was asked for without operator.admin, which this needs");
     }
-    // Whoever could choose the place would be sent the token.
+    // A caller that chose the URL would receive the token.
     let is_elsewhere = gateway_url.is_some_and(|url| !url.trim().is_empty());
     is_elsewhere.then_some("this tool speaks to the gateway that it runs in and to no other; leave gatewayUrl out")
 }

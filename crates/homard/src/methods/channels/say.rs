@@ -1,4 +1,4 @@
-//! `send` and `poll`: saying something at once. Whoever asks hears what became of it, and the same request is done once.
+//! `send` and `poll`: immediate messages. The response has the result, and repeated requests are deduplicated.
 
 use std::{
     collections::VecDeque,
@@ -17,10 +17,10 @@ use tokio::sync::OnceCell;
 
 use super::{House, unavailable};
 
-/// How many requests are remembered.
+/// Maximum number of remembered requests.
 const KNOWN: usize = 1000;
 
-/// What became of requests, by their names.
+/// Results of requests by idempotency key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Said(Arc<Mutex<VecDeque<Known>>>);
 
@@ -32,7 +32,7 @@ struct Known {
 }
 
 impl Said {
-    /// Where the outcome of a request is kept, whoever brings it about.
+    /// Returns the cell for the result of a request, shared by its repetitions.
     fn outcome(&self, key: &str, asked: &Value) -> Result<Arc<OnceCell<Result<Value, ErrorShape>>>, ErrorShape> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|known| known.key == key) {
@@ -50,13 +50,12 @@ impl Said {
         Ok(outcome)
     }
 
-    /// Nothing was done, so it may be asked for again.
+    /// Forgets a request that had no effect, so that it can be repeated.
     fn forget(&self, key: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known.key != key);
     }
 }
 
-/// `send`.
 pub(super) async fn send(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let params: SendParams = asked.params()?;
     let known = json!(params);
@@ -88,7 +87,6 @@ pub(super) async fn send(mut asked: Asked, house: House) -> Result<Value, ErrorS
     once(house, ("send", &idempotency_key, known), (channel, account_id), outgoing).await
 }
 
-/// `poll`.
 pub(super) async fn poll(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let params: PollParams = asked.params()?;
     let known = json!(params);
@@ -103,7 +101,7 @@ pub(super) async fn poll(mut asked: Asked, house: House) -> Result<Value, ErrorS
     once(house, ("poll", &idempotency_key, known), (channel, account_id), outgoing).await
 }
 
-/// Says it, unless the same request was made before. It comes to its end also when nobody waits any more.
+/// Sends the message unless the same request was made before. Completes even if the client disconnects.
 async fn once(
     house: House,
     (method, id, asked): (&str, &str, Value),

@@ -1,9 +1,10 @@
-//! A change of some keys: objects are merged, `null` takes away, lists of things with ids are merged by them.
+//! Merges a patch into the config: objects are merged, `null` removes a key, lists of objects with ids are merged by
+//! id.
 
 use homard_config::path::Path;
 use serde_json::{Map, Value};
 
-/// Merges a patch into a value. At the paths of `replaced` what is there goes whole.
+/// Merges a patch into a value. Paths in `replaced` are replaced as a whole.
 pub(super) fn merge(value: &mut Value, patch: &Value, path: &Path, replaced: &[Path]) {
     if replaced.contains(path) {
         return *value = without_nulls(patch);
@@ -34,12 +35,12 @@ pub(super) fn merge(value: &mut Value, patch: &Value, path: &Path, replaced: &[P
     }
 }
 
-/// Whether all are things with an id. Nothing at all is not: an empty list takes the place of what was there.
+/// Returns true if all items are objects with an id. False for an empty list, which therefore replaces the old one.
 fn have_ids(list: &[Value]) -> bool {
     !list.is_empty() && list.iter().all(|item| item.get("id").is_some_and(Value::is_string))
 }
 
-/// What a patch means where nothing is: `null` has nothing to take away.
+/// Returns the value of a patch for a missing key: without its nulls.
 fn without_nulls(patch: &Value) -> Value {
     match patch {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! Changing the config file: what is written is valid, and nobody's change is lost.
+//! Changes the config file: only valid files are written, and no concurrent change is lost.
 
 use std::{fmt, path::PathBuf};
 
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use super::Config;
 use crate::{audit, paths::Paths};
 
-/// How often a person's change is made again because somebody else was faster.
+/// Maximum attempts of a user's change if others change the file at the same time.
 const TRIES: usize = 100;
 
-/// Who changes it.
+/// Who makes a change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'a> {
-    /// A person at the command line, who means the file as it is now. What was wrong before may stay wrong.
+    /// A user at the command line, who means the current file. Existing errors may remain.
     Person,
-    /// A program, which says what it has read by its hash. Only what is out of use may stay so, such as a channel whose
-    /// variable is not set.
+    /// A client, which names the hash of the file that it has read. Errors may remain only in parts that are already
+    /// disabled, such as a channel whose variable is not set.
     Client(Option<&'a str>),
 }
 
@@ -33,28 +33,28 @@ pub(crate) enum By<'a> {
 pub(crate) struct Change {
     /// The keys that changed.
     pub(crate) changed: Vec<String>,
-    /// Where the version before is kept.
+    /// Path of the backup of the previous version.
     pub(crate) backup: Option<PathBuf>,
-    /// What the file says now.
+    /// The new config.
     pub(crate) after: Loaded<Config>,
-    /// What is worth a word, and was not before.
+    /// Warnings that are new.
     pub(crate) warnings: Vec<Problem>,
 }
 
 /// Why nothing was changed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The file is not what the client read, or the client does not say what it read.
+    /// The file is not the one that the client read, or the client does not name one.
     Stale,
-    /// There is a file that cannot be read.
+    /// The file cannot be read.
     Unreadable(String),
-    /// The text cannot be changed so.
+    /// The text cannot be edited in this way.
     Edit(EditError),
-    /// What is to be taken out is not there.
+    /// The value to remove does not exist.
     Missing,
-    /// The sentinel stands where no secret was.
+    /// The redaction placeholder is used where there was no secret.
     Hidden(Vec<Path>),
-    /// What would be wrong.
+    /// The errors that the file would have.
     Invalid(Vec<Problem>),
     /// It could not be written.
     Write(WriteError),
@@ -63,7 +63,7 @@ pub(crate) enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // What clients look for.
+            // Clients match this text.
             Self::Stale => f.write_str("config base hash required; re-run config.get and retry"),
             Self::Unreadable(why) => write!(f, "the config cannot be changed: {why}"),
             Self::Edit(error) => write!(f, "{error}"),
@@ -103,7 +103,7 @@ impl From<EditError> for Refusal {
     }
 }
 
-/// Has a text made of the file's, and writes it if it is valid.
+/// Edits the file's text and writes the result if it is valid.
 pub(crate) fn change(
     paths: &Paths,
     by: By<'_>,
@@ -123,7 +123,7 @@ pub(crate) fn change(
     Err(Refusal::Write(WriteError::Conflict))
 }
 
-/// Notes which keys changed, not what they say.
+/// Records in the audit log which keys changed, without their values.
 fn note(paths: &Paths, by: By<'_>, done: &Change) {
     let who = match by {
         By::Person => "command line",
@@ -164,18 +164,18 @@ fn once(file: &std::path::Path, by: By<'_>, edit: &dyn Fn(&str) -> Result<String
     Ok(Change { changed, backup: written.backup, after, warnings })
 }
 
-/// The new text with the old one's secrets where it has the sentinel.
+/// Replaces redaction placeholders by the secrets of the old text.
 fn with_secrets(new: String, old: &str) -> Result<String, Refusal> {
     if !new.contains(redact::REDACTED) {
         return Ok(new);
     }
     let mut value = edit::value(&new)?;
     redact::restore(&mut value, &edit::value(old)?).map_err(Refusal::Hidden)?;
-    // From the old text, so that a secret stays as it is written there.
+    // Edits the old text, so that a secret keeps its spelling there.
     Ok(edit::replace(old, &value)?)
 }
 
-/// A problem as programs read it.
+/// Returns a problem as JSON.
 pub(crate) fn issue(problem: &Problem) -> Value {
     let help = problem.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
     let mut issue = json!({"path": problem.path, "message": format!("{}{help}", problem.what)});
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// A file, changed by somebody; what came of it, and the text then.
+    /// Changes a file; returns the result and the text afterwards.
     fn changed(text: &str, by: By<'_>, path: &str, value: &Value) -> (Result<Vec<String>, String>, String) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("homard.json");

@@ -1,4 +1,4 @@
-//! What can only be seen between values that are fine each: two agents with one name, a binding to nobody.
+//! Checks across values that are valid individually: duplicate agent ids, bindings to unknown agents.
 
 mod channels;
 mod hooks;
@@ -28,7 +28,7 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// All keys, as a test writes them.
+/// All known keys, written by a test.
 const KEYS: &str = include_str!("../../data/config-keys.txt");
 
 impl Sections for Config {
@@ -49,7 +49,7 @@ impl Sections for Config {
     }
 
     fn agent_directories(&self) -> Vec<PathBuf> {
-        // Without a state directory there is nothing to run.
+        // Without a state directory nothing can run.
         let Ok(paths) = Paths::find() else { return Vec::new() };
         let members = self.agents.members();
         let workspaces = members.iter().map(|agent| workspace(self, &paths, agent));
@@ -94,7 +94,7 @@ fn key(name: &str) -> Path {
 }
 
 impl Config {
-    /// All agents that the file names: where, by which id, and what it says of them.
+    /// Returns all agents of the file: path, id, and settings.
     fn named(&self) -> impl Iterator<Item = (Path, Option<&str>, &Agent)> {
         let (list, entries) = (key("agents").key("list"), key("agents").key("entries"));
         let listed = self.agents.list.iter().enumerate();
@@ -103,7 +103,7 @@ impl Config {
         listed.chain(entered.map(move |(id, agent)| (entries.key(id), Some(id.as_str()), agent)))
     }
 
-    /// Every agent has an id of its own.
+    /// Checks that every agent has a unique id.
     fn names(&self, found: &mut Found) {
         let mut owners: BTreeMap<AgentId, Path> = BTreeMap::new();
         for (path, id, _) in self.named() {
@@ -122,18 +122,18 @@ impl Config {
         }
     }
 
-    /// No two agents keep their things in one folder.
+    /// Checks that no two agents share a directory.
     fn folders(&self, found: &mut Found) {
         let state = Paths::find().map(|paths| paths.state).unwrap_or_default();
         let mut owners: BTreeMap<PathBuf, Path> = BTreeMap::new();
-        // Those that chose a folder give way to those that have theirs by their name.
+        // If a chosen directory conflicts with a default one, the chosen one is reported.
         let (chosen, given): (Vec<_>, Vec<_>) = self.named().partition(|(_, _, agent)| agent.agent_dir.is_some());
         for (path, id, agent) in given.into_iter().chain(chosen) {
             let folder = match &agent.agent_dir {
                 Some(text) => paths::expand(File::new(text.as_str()), paths::home().as_deref()),
                 None => state.join("agents").join(AgentId::normalize(id.unwrap_or_default()).as_str()).join("agent"),
             };
-            // Not what is on the disk: two ways of writing the same path are enough to catch.
+            // Compared as text, without looking at the disk: catching different spellings of a path is enough.
             let folder: PathBuf = state.join(folder).components().collect();
             match owners.get(&folder) {
                 Some(owner) if agent.agent_dir.is_some() => {
@@ -146,7 +146,7 @@ impl Config {
         }
     }
 
-    /// Bindings lead to agents that there are.
+    /// Checks that bindings name existing agents.
     fn bound(&self, found: &mut Found) {
         let members = self.agents.members();
         for (at, binding) in self.bindings.iter().enumerate() {
@@ -162,7 +162,7 @@ impl Config {
         }
     }
 
-    /// Times of the day are times, and time zones are zones.
+    /// Checks times of day and time zones.
     fn hours(&self, found: &mut Found) {
         let defaults = &self.agents.defaults;
         let own = self.named().filter_map(|(path, _, agent)| Some((path, agent.heartbeat.as_ref()?)));
@@ -178,7 +178,7 @@ impl Config {
         }
     }
 
-    /// Servers whose tools are used can be used.
+    /// Checks that enabled MCP servers can be used.
     fn servers(&self, found: &mut Found) {
         for (name, server) in self.mcp.servers.iter().filter(|(_, server)| server.enabled != Some(false)) {
             let path = key("mcp").key("servers").key(name);
@@ -191,7 +191,7 @@ impl Config {
         }
     }
 
-    /// A scope says which tools are the only ones, or which come in addition, not both.
+    /// Checks that a scope has `allow` or `alsoAllow`, not both.
     fn tool_lists(&self, found: &mut Found) {
         let own = self.named().map(|(path, _, agent)| (path.key("tools"), agent.tools.meant()));
         let scopes: Vec<_> = std::iter::once((key("tools"), self.tools.meant())).chain(own).collect();

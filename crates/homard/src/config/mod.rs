@@ -1,4 +1,4 @@
-//! The config file: OpenClaw's keys, one section a file. How it is read, checked and edited is `homard-config`'s.
+//! The config file: OpenClaw's keys, one section per file. Reading, checking and editing is done by `homard-config`.
 
 pub(crate) mod change;
 mod check;
@@ -26,19 +26,20 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// The config to run with, and what is wrong with the file if it is not that.
+/// The config to run with, and the errors of the file if it is not that.
 pub(crate) type Chosen = homard_config::Chosen<Config>;
 
 impl Config {
-    /// The config to run with: the file, or the last valid copy. Fails if neither is valid: parts of a config may lack
-    /// what it forbids.
+    /// Returns the config to run with: the file, or the last valid copy. Fails if neither is valid: a config read in
+    /// part may lack its restrictions.
     pub(crate) fn choose(paths: &Paths) -> Result<Chosen, Failure> {
         let chosen = Self::choose_as_client(paths)?;
         has_all(&chosen.loaded, &paths.config)?;
         Ok(chosen)
     }
 
-    /// The same for commands that talk to a gateway, or show what it would do: it may have variables that they lack.
+    /// Same as `choose`, for commands that talk to a gateway or show what it would do: it may have variables that they
+    /// lack.
     pub(crate) fn choose_as_client(paths: &Paths) -> Result<Chosen, Failure> {
         Self::inspect(paths).map_err(|loaded| {
             let what = unusable(&loaded, &paths.config);
@@ -46,22 +47,22 @@ impl Config {
         })
     }
 
-    /// The same for commands that show or repair a config: if nothing may be run, what could be read of the file.
+    /// Same as `choose`, for commands that show or repair a config: the error has the readable part of the file.
     pub(crate) fn inspect(paths: &Paths) -> Result<Chosen, Box<Loaded<Self>>> {
         with_env(|env| read_or_last_good(&paths.config, &paths.state, env))
     }
 
-    /// What the config file says, valid or not.
+    /// Reads the config file, valid or not.
     pub(crate) fn read_file(path: &Path) -> Loaded<Self> {
         with_env(|env| read(path, env))
     }
 
-    /// What a text would mean in the place of the config file.
+    /// Reads a text as if it were the content of the config file.
     pub(crate) fn read(path: &Path, text: &str) -> Loaded<Self> {
         with_env(|env| read_text(path, text, env))
     }
 
-    /// The config of a text, or what is wrong with it first.
+    /// Parses a config, or returns its first error.
     #[cfg(test)]
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let loaded = Self::read(Path::new("homard.json"), text);
@@ -72,10 +73,10 @@ impl Config {
     }
 }
 
-/// What to do about a config file that is not valid.
+/// How to fix an invalid config file.
 const WAY_OUT: &str = "correct the file, then check it with: homard config validate";
 
-/// The warning while a copy is used in place of the config file: what is wrong with the file, and which copy it is.
+/// Returns the warning while a copy is used in place of the config file: the file's errors, and which copy it is.
 pub(crate) fn complaint(chosen: &Chosen, file: &Path) -> Option<String> {
     let Used::LastGood(SavedCopy { path, saved_at }) = &chosen.used else { return None };
     let saved = saved_at.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
@@ -89,14 +90,14 @@ pub(crate) fn complaint(chosen: &Chosen, file: &Path) -> Option<String> {
     ))
 }
 
-/// Fails if a variable is not set without which nothing can run.
+/// Fails if a required variable is not set.
 pub(crate) fn has_all(loaded: &Loaded<Config>, file: &Path) -> Result<(), Failure> {
     let Some(fault) = loaded.faults.iter().find(|fault| fault.part.is_none()) else { return Ok(()) };
     let way_out = "set it where Homard is started, or write the value into the config";
     Err(Failure::config(format!("config file {}, {fault}\nnothing was started; {way_out}", file.display())))
 }
 
-/// The parts of a config that are down, each with the reason.
+/// Returns the parts of a config that are disabled because of a fault, each with the reason.
 pub(crate) fn outages(loaded: &Loaded<Config>) -> Vec<String> {
     let outage = |fault: &Fault| match &fault.part {
         Some(part) if part.to_string() != fault.problem.path => format!("{part} is down: {fault}"),
@@ -105,17 +106,17 @@ pub(crate) fn outages(loaded: &Loaded<Config>) -> Vec<String> {
     loaded.faults.iter().map(outage).collect()
 }
 
-/// The channels of a config that this version does not have, each as a sentence.
+/// Returns the channels of a config that this version does not support, each as a sentence.
 pub(crate) fn unsupported_channels(config: &Config) -> Vec<String> {
     config.unsupported_channels().iter().map(|(path, what)| format!("{path} {what}")).collect()
 }
 
-/// Why a config file cannot be used.
+/// Returns why a config file cannot be used.
 pub(crate) fn unusable(loaded: &Loaded<Config>, file: &Path) -> String {
     format!("config file {} is not valid: {}", file.display(), first_of(&loaded.problems))
 }
 
-/// The first problem, and how many more there are.
+/// Returns the first problem and the number of further ones.
 fn first_of(problems: &[Problem]) -> String {
     let first = problems.first().map(ToString::to_string).unwrap_or_default();
     match problems.len().saturating_sub(1) {

@@ -1,4 +1,4 @@
-//! From `"provider/model"`, an alias or a bare name to what is known of the model.
+//! Resolves `"provider/model"`, an alias or a bare name to a model.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::Config;
 
 /// The model of a setup that names none and has no key.
 pub(crate) const DEMO: &str = "homard/demo";
-/// The provider of a model that is named without one, as OpenClaw has it.
+/// The provider of a model that is named without one, as in OpenClaw.
 const BARE: &str = "anthropic";
 
 /// A model that was found.
@@ -27,7 +27,7 @@ pub(crate) enum Named {
 }
 
 impl Named {
-    /// What it is.
+    /// Returns the model's properties.
     pub(crate) fn spec(&self) -> Spec {
         match self {
             Self::Demo => Demo::default().spec().clone(),
@@ -35,7 +35,7 @@ impl Named {
         }
     }
 
-    /// Its full name.
+    /// Returns the full name.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Demo => DEMO.to_owned(),
@@ -49,21 +49,21 @@ impl Named {
 pub(crate) struct ModelNames {
     pub(crate) configured: Vec<Configured>,
     pub(crate) mode: Mode,
-    /// Short names, in lower case.
+    /// Aliases, in lower case.
     aliases: BTreeMap<String, String>,
-    /// Why providers must not be asked, by their names.
+    /// Why providers cannot be used, by provider name.
     faults: BTreeMap<String, String>,
-    /// How many tokens a context has at most, whatever is known of the model.
+    /// Upper bound of the context window in tokens, for all models.
     window: Option<u64>,
 }
 
 impl ModelNames {
-    /// The names of a config.
+    /// Builds the names of a config.
     pub(crate) fn of(config: &Config) -> Self {
         let mode = config.models.mode();
         let mut configured = config.models.configured();
         configured.iter_mut().for_each(complete);
-        // A server on this machine needs no more than its name.
+        // Local providers work without an entry in the config.
         let local = quirks::PROVIDERS.iter().filter(|known| known.is_local && mode == Mode::Merge);
         for known in local {
             if !configured.iter().any(|own| quirks::provider(&own.id) == Some(known)) {
@@ -86,12 +86,12 @@ impl ModelNames {
         }
     }
 
-    /// Short names, each with the model that it means.
+    /// Returns the aliases, each with its model.
     pub(crate) fn aliases(&self) -> Vec<(String, String)> {
         self.aliases.iter().map(|(alias, name)| (alias.clone(), name.clone())).collect()
     }
 
-    /// A model by its name or alias.
+    /// Returns a model by its name or alias.
     pub(crate) fn entry(&self, name: &str) -> Result<Named> {
         let name = name.trim();
         let meant = self.aliases.get(&name.to_lowercase()).map_or(name, String::as_str);
@@ -103,7 +103,7 @@ impl ModelNames {
             None if catalog::find(BARE, meant).is_some() => (BARE, meant),
             Some(_) | None => bail!("a model is named provider/model, such as {DEMO}"),
         };
-        // A session keeps the provider and what was typed behind it.
+        // A session stores the provider and then what was typed, which may be an alias.
         if let Some(meant) = self.aliases.get(&model.to_lowercase())
             && !meant.eq_ignore_ascii_case(name)
             && catalog::find(provider, model).is_none()
@@ -138,11 +138,11 @@ impl ModelNames {
     }
 }
 
-/// Names of APIs that OpenClaw knows and Homard does not speak.
+/// APIs that OpenClaw has and Homard does not support.
 const UNSUPPORTED: [&str; 5] =
     ["bedrock-converse-stream", "github-copilot", "google-vertex", "ollama", "openai-chatgpt-responses"];
 
-/// What is wrong with the name of an API, if it is none that is spoken.
+/// Returns what is wrong with the name of an API, if it is unsupported.
 pub(super) fn wrong_api(api: &str) -> Option<String> {
     if Wire::named(api).is_some() {
         return None;
@@ -156,12 +156,12 @@ pub(super) fn wrong_api(api: &str) -> Option<String> {
     Some(format!("is {api:?}, which is {what}; {help}"))
 }
 
-/// Whether it is known where a provider is, by its name.
+/// Returns true if the base URL of a provider is known by its name.
 pub(super) fn has_known_address(id: &str) -> bool {
     quirks::provider(id).is_some() || catalog::provider(id).next().is_some()
 }
 
-/// Fills in where a provider is and what it speaks, if its name says so and the catalogue does not.
+/// Fills in the base URL and the API of a known provider that is not in the catalogue.
 fn complete(own: &mut Configured) {
     let is_known = catalog::provider(&own.id).next().is_some();
     if let Some(known) = quirks::provider(&own.id).filter(|_| !is_known) {

@@ -1,7 +1,7 @@
-//! The parts of a config that can be out of use while the rest runs: a provider, a channel, a server.
+//! The parts of a config that can be disabled while the rest runs: a provider, a channel, a server.
 //!
-//! Everything else is needed by all, or is a restriction: without `tools.deny` a gateway would allow more than its config
-//! does, so it does not start.
+//! Everything else is needed by all, or is a restriction: without `tools.deny` a gateway would allow more than its
+//! config does, so it does not start.
 
 use homard_config::{
     Problem,
@@ -27,7 +27,7 @@ const PARTS: [&[&str]; 13] = [
     &["wizard"],
 ];
 
-/// The part that a value belongs to, if everything else can run without it.
+/// Returns the part that a value belongs to, if everything else can run without it.
 pub(super) fn part_of(path: &Path) -> Option<Path> {
     let names: Vec<_> = path.steps().iter().map_while(name).collect();
     let fits = |part: &&&[&str]| {
@@ -36,7 +36,7 @@ pub(super) fn part_of(path: &Path) -> Option<Path> {
     if let Some(part) = PARTS.iter().find(fits) {
         return Some(path.first(part.len()));
     }
-    // Webhooks are one part; the hooks beside them are each their own.
+    // All webhooks are one part; each internal hook is a part of its own.
     matches!(names.as_slice(), ["hooks", second, ..] if *second != "internal").then(|| path.first(1))
 }
 
@@ -48,7 +48,7 @@ fn name(step: &Step) -> Option<&str> {
 }
 
 impl Config {
-    /// Notes at a part why it must not be used.
+    /// Marks a part as disabled, with the reason.
     pub(super) fn mark(&mut self, part: &Path, why: &Problem) {
         let names: Vec<_> = part.steps().iter().filter_map(name).collect();
         let text = format!("{} {}", why.path, why.what);
@@ -94,7 +94,7 @@ impl Config {
             }
             ["hooks"] => note(&mut self.hooks.fault),
             ["tools", "web", "search"] => note(&mut self.tools.web.search.fault),
-            // Who asks for a gateway elsewhere looks at the faults themselves; nothing runs by the others.
+            // For `gateway.remote` the client checks the faults itself; nothing else depends on the remaining parts.
             _ => {}
         }
     }

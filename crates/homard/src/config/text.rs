@@ -1,4 +1,4 @@
-//! A text of the config that may be a secret.
+//! A config text that may be a secret.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 pub(crate) struct Text(String);
 
 impl Text {
-    /// The text itself.
+    /// Returns the text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

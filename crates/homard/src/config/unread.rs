@@ -1,23 +1,23 @@
-//! Every key of the config that Homard claims to know has an effect.
+//! Tests that every known config key has an effect.
 //!
-//! The keys are the fields of the sections, and the sections belong to a binary: a field that nothing reads is a warning of
-//! the compiler (`dead_code`), which the build refuses. What is checked here is that nothing gets around that:
+//! The keys are the fields of the sections, and the sections belong to a binary: an unread field is a compiler warning
+//! (`dead_code`), which the build refuses. The tests here check that nothing circumvents that:
 //!
 //! - A field that may stay unread is one of [`NOTES`], which are for people and for OpenClaw.
-//! - No section derives what reads all its fields (`PartialEq`, `Hash`, `Serialize`), and none is open to other crates.
+//! - No section derives a trait that reads all fields (`PartialEq`, `Hash`, `Serialize`), and none is public.
 //! - Every section has its row in the table of `live/effect.rs`.
 //!
-//! Keys of OpenClaw that Homard does not know are warnings of `homard config validate` and at the start; that is tested in
-//! `homard-config` (`known.rs`), and for a running gateway in `tests/it/parameters.rs`.
+//! Keys of OpenClaw that Homard does not know are warnings of `homard config validate` and at the start; that is tested
+//! in `homard-config` (`known.rs`), and for a running gateway in `tests/it/parameters.rs`.
 //!
-//! What this cannot show: that a field which is read has the effect that its sentence promises, and a field that only a check
-//! of the config reads. That is for the tests of `assemble`.
+//! Not covered: whether a field that is read has the documented effect, and fields that only a config check reads. That
+//! is for the tests of `assemble`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use crate::live::effect::Effect;
 
-/// Fields without an effect, by file: notes of whoever wrote the config, and what is used while the file is read.
+/// Fields without an effect, by file: notes by the writer of the config, and fields used only while the file is read.
 const NOTES: [(&str, &str); 15] = [
     ("auth.rs", "profiles"),
     ("internal_hooks.rs", "installed_at"),
@@ -36,7 +36,7 @@ const NOTES: [(&str, &str); 15] = [
     ("plugins.rs", "version"),
 ];
 
-/// Sections whose change has no effect.
+/// Sections whose changes have no effect.
 const WITHOUT_EFFECT: [&str; 2] = ["meta", "wizard"];
 
 fn sections() -> Vec<(String, String)> {

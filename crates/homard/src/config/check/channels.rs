@@ -1,4 +1,4 @@
-//! What is odd about who may write on channels: settings that let in nobody, or not whom they seem to.
+//! Checks of channel access: settings that admit no one, or other senders than it seems.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::{
     },
 };
 
-/// Keys of `channels` that are no channels.
+/// Keys of `channels` that are not channels.
 const NO_CHANNELS: [&str; 2] = ["defaults", "modelByChannel"];
 
 impl Config {
-    /// Channels that are switched on and that this version does not have.
+    /// Returns the enabled channels that this version does not support.
     pub(in crate::config) fn unsupported_channels(&self) -> Found {
         let is_meant = |(name, channel): &(&String, &Channel)| {
             let kind = name.trim().to_lowercase();
@@ -30,7 +30,7 @@ impl Config {
         meant.map(|(name, _)| (key("channels").key(name), what.to_owned())).collect()
     }
 
-    /// Accounts of a channel have names of their own. Case and blanks around them make no difference.
+    /// Checks that the accounts of a channel have unique names, ignoring case and surrounding whitespace.
     pub(super) fn account_names(&self, found: &mut Found) {
         for (name, channel) in &self.channels {
             let mut owners: BTreeMap<String, &String> = BTreeMap::new();
@@ -43,7 +43,7 @@ impl Config {
         }
     }
 
-    /// Entries of `allowTo` that name no chat.
+    /// Returns the entries of `allowTo` that do not name a chat.
     pub(super) fn odd_recipients(&self) -> Found {
         let all = (key("tools"), &self.tools.message.allow_to);
         let own = self.named().map(|(path, _, agent)| (path.key("tools"), &agent.tools.message.allow_to));
@@ -61,7 +61,7 @@ impl Config {
         found
     }
 
-    /// What is worth a word about channels.
+    /// Returns warnings about channels.
     pub(super) fn odd_channels(&self) -> Found {
         let mut found = self.unsupported_channels();
         for (name, channel) in &self.channels {
@@ -113,7 +113,7 @@ impl Config {
         found
     }
 
-    /// Owners on a channel with several accounts that do not say which account they are of.
+    /// Returns the owners on a channel with several accounts that do not name their account.
     fn odd_owners(&self) -> Found {
         let mut found = Found::new();
         for entry in &self.commands.owner_allow_from {

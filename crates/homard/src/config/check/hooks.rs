@@ -1,4 +1,4 @@
-//! Webhooks that could not be answered, or not as they are meant.
+//! Checks of webhooks that could not be served, or not as intended.
 
 use homard_config::nearest;
 use homard_gateway::{Action, WebhookError};
@@ -11,7 +11,7 @@ use crate::config::{
 };
 
 impl Config {
-    /// Webhooks have a token and a path of their own, and lead to agents that there are.
+    /// Checks that webhooks have a token and a valid path, and name existing agents.
     pub(super) fn wrong_hooks(&self, found: &mut Found) {
         let (path, hooks) = (key("hooks"), &self.hooks);
         match hooks.webhooks() {
@@ -42,7 +42,7 @@ impl Config {
         }
     }
 
-    /// What is odd about webhooks.
+    /// Returns warnings about webhooks.
     pub(super) fn odd_hooks(&self) -> Found {
         let (path, hooks) = (key("hooks"), &self.hooks);
         let mut found = Found::new();
@@ -59,7 +59,7 @@ impl Config {
         }
         for (at, mapping) in hooks.mappings.iter().enumerate() {
             let path = path.key("mappings").index(at);
-            // What a module makes of a request may bring what is missing.
+            // A transform module may supply what is missing.
             if let Some(name) = missing(mapping).filter(|_| mapping.transform.is_none()) {
                 found.push((path.key(name), "is missing; requests to this mapping are refused".to_owned()));
             }
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// The template without which a mapping has nothing to say.
+/// Returns the required template that a mapping lacks.
 fn missing(mapping: &Mapping) -> Option<&'static str> {
     match mapping.action.map(|action| action.0).unwrap_or_default() {
         Action::Agent => mapping.message_template.is_none().then_some("messageTemplate"),

@@ -1,4 +1,4 @@
-//! Providers that cannot be asked, and names of models that lead nowhere.
+//! Checks of providers that cannot be used, and of unknown model names.
 
 use homard_config::{FoundFault, path::Path};
 use homard_model::catalog::{self, provider_name};
@@ -7,7 +7,7 @@ use super::{Found, key};
 use crate::config::{Config, ModelNames, Named, Text, agents::Choice, model_names};
 
 impl Config {
-    /// Providers without an address or with an API that is not spoken.
+    /// Returns providers without a base URL or with an unsupported API.
     pub(super) fn wrong_providers(&self) -> Vec<FoundFault> {
         let mut found = Vec::new();
         for (id, provider) in &self.models.providers {
@@ -28,7 +28,7 @@ impl Config {
         found
     }
 
-    /// Models that are named and cannot be asked.
+    /// Returns references to models that cannot be used.
     pub(super) fn wrong_models(&self) -> Vec<FoundFault> {
         let names = ModelNames::of(self);
         let fault = |(path, name): (Path, &str)| {
@@ -38,7 +38,8 @@ impl Config {
         self.references().into_iter().filter_map(fault).collect()
     }
 
-    /// Models that can be asked, but of which nothing is known; and those that may be chosen and cannot be asked.
+    /// Returns warnings about usable models that the catalogue does not list, and about selectable models that cannot
+    /// be used.
     pub(super) fn odd_models(&self) -> Found {
         let names = ModelNames::of(self);
         let mut found: Found =
@@ -52,7 +53,7 @@ impl Config {
         found
     }
 
-    /// All places that name a model, with the name. What is filled in later is not looked at.
+    /// Returns all references to models: path and name. Defaults that are filled in later are not included.
     fn references(&self) -> Vec<(Path, &str)> {
         let defaults = key("agents").key("defaults");
         let said = &self.agents.defaults;
@@ -75,7 +76,7 @@ impl Config {
     }
 }
 
-/// The names of a choice, each with its place.
+/// Returns the names of a model choice, each with its path.
 fn chosen<'a>(path: &Path, said: &'a Choice) -> Vec<(Path, &'a str)> {
     let first = if said.fallbacks.is_some() { path.key("primary") } else { path.clone() };
     let first = said.primary.iter().map(|name| (first.clone(), Text::as_str(name)));
@@ -84,8 +85,7 @@ fn chosen<'a>(path: &Path, said: &'a Choice) -> Vec<(Path, &'a str)> {
     first.chain(rest).collect()
 }
 
-/// That a provider of the catalogue is asked for a model which the catalogue does not have, and which the config does not
-/// describe.
+/// Returns a warning if a model of a catalogue provider is neither in the catalogue nor described in the config.
 fn unlisted(names: &ModelNames, name: &str) -> Option<String> {
     let Ok(Named::Entry(entry)) = names.entry(name) else { return None };
     let (provider, model) = (&entry.spec.provider, &entry.spec.model);

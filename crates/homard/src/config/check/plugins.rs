@@ -1,5 +1,5 @@
-//! Plugins that there are not, and configs that do not fit the plugins that there are. The rest of the file counts all
-//! the same: such a plugin is not started, and nobody else suffers.
+//! Checks of unknown plugins, and of plugin configs that do not match their schema. These are warnings only: such a
+//! plugin is not started, and the rest of the config applies.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::{
     paths::Paths,
 };
 
-/// Names of a memory that are not a plugin's: nobody, and the one that OpenClaw brings along.
+/// Values of the memory slot that are not plugins: none, and OpenClaw's bundled one.
 const NO_PLUGIN: [&str; 2] = ["none", "memory-core"];
 
 impl Config {
-    /// Where plugins are looked for.
+    /// Returns the directories that are searched for plugins.
     pub(crate) fn plugin_roots(&self, paths: &Paths) -> Roots {
         Roots {
             paths: self.plugins.settings(paths).load.paths,
@@ -30,12 +30,12 @@ impl Config {
         }
     }
 
-    /// What is odd about plugins.
+    /// Returns warnings about plugins.
     pub(super) fn odd_plugins(&self) -> Found {
         let said = &self.plugins;
         let is_silent = said.entries.is_empty() && said.allow.is_empty() && said.deny.is_empty();
         if is_silent && said.slots.memory.is_none() {
-            // Nothing is said that the disk could contradict.
+            // The section is empty, so there is nothing to compare with the disk.
             return Found::new();
         }
         let mut found = odd_hooks(said);
@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// Hooks that there are not, and plugins that are both allowed and denied.
+/// Returns unknown hooks, and plugins that are both allowed and denied.
 fn odd_hooks(said: &Plugins) -> Found {
     let plugins = key("plugins");
     let mut found = Found::new();
@@ -66,7 +66,8 @@ fn odd_hooks(said: &Plugins) -> Found {
     found
 }
 
-/// Ids that no plugin has. One that is only kept off is told if it is nearly that of another.
+/// Returns ids of unknown plugins. An id that is only denied or disabled is reported only if it is similar to a known
+/// one.
 fn strangers(said: &Plugins, candidates: &[Candidate]) -> Found {
     let plugins = key("plugins");
     let ids: Vec<&str> = candidates.iter().map(|one| one.manifest.id.as_str()).collect();
@@ -93,7 +94,7 @@ fn meant(near: Option<&str>) -> String {
     near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
 }
 
-/// Configs that do not fit: of plugins that are on, and those that somebody wrote for others.
+/// Returns schema errors in the configs of enabled plugins, and in configs given for disabled ones.
 fn unfit(said: &Plugins, candidates: &[Candidate], paths: &Paths) -> Found {
     let settings = said.settings(paths);
     let mut found = Found::new();
@@ -110,7 +111,7 @@ fn unfit(said: &Plugins, candidates: &[Candidate], paths: &Paths) -> Found {
     found
 }
 
-/// What is in the way of a plugin's config: where in the file, and why.
+/// Returns the schema errors of a plugin's config: path and reason.
 fn misfits(manifest: &Manifest, config: Option<&BTreeMap<String, Value>>) -> Found {
     let top = key("plugins").key("entries").key(&manifest.id).key("config");
     let config = Value::Object(config.cloned().unwrap_or_default().into_iter().collect());
@@ -118,7 +119,7 @@ fn misfits(manifest: &Manifest, config: Option<&BTreeMap<String, Value>>) -> Fou
     wrong.map(|problem| (beneath(&top, &config, &problem.path), problem.what)).collect()
 }
 
-/// The path of a value in the file, by its JSON pointer in the plugin's config.
+/// Converts a JSON pointer within a plugin's config to a path in the file.
 fn beneath(top: &Path, config: &Value, pointer: &str) -> Path {
     let (mut path, mut value) = (top.clone(), config);
     for name in pointer.split('/').skip(1) {
@@ -139,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told of a file in which `$` stands for a folder with the plugin tidy.
+    /// Returns the warnings for a file in which `$` stands for a directory with the plugin `tidy`.
     fn told(text: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let schema = json!({"type": "object", "additionalProperties": false, "required": ["tide"], "properties": {

@@ -1,6 +1,7 @@
-//! Names in lists of tools that were hardly meant so.
+//! Warns about names in tool lists that are probably misspelt.
 //!
-//! A plugin or a server may bring a tool by any name, so a name is only doubted if it is nearly one of ours.
+//! A plugin or an MCP server may provide a tool of any name, so a name is reported only if it is similar to a built-in
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use super::{Found, key};
 use crate::config::{Config, tools::Policy};
 
 impl Config {
-    /// Names in lists of tools that are nearly those of a tool, and groups that there are not.
+    /// Returns names in tool lists that are similar to a tool's, and unknown groups.
     pub(crate) fn strange_tools(&self) -> Vec<(Path, String)> {
         let tools = key("tools");
         let mut granted = Vec::new();
@@ -43,9 +44,9 @@ fn strange_in(path: &Path, list: &[String]) -> Found {
     list.iter().enumerate().filter_map(doubted).collect()
 }
 
-/// What is wrong with an entry of a list.
+/// Returns what is wrong with an entry of a list.
 fn doubt(entry: &str) -> Option<String> {
-    // What servers offer is called `<server>__<tool>`.
+    // Tools of MCP servers are named `<server>__<tool>`.
     if policy::knows(entry) || entry.contains('*') || entry.contains("__") {
         return None;
     }
@@ -58,7 +59,7 @@ fn doubt(entry: &str) -> Option<String> {
     Some(format!("is {entry:?}, which is no tool{}", help(near)))
 }
 
-/// Whether each part of a name is nearly that of another: `memory_store` is not `memory_search` with slips of the pen.
+/// Returns true if every part of the name is similar: `memory_store` is not a misspelt `memory_search`.
 fn is_near(one: &str, other: &str) -> bool {
     let parts = |name: &str| -> Vec<String> { name.split(['_', '-']).map(str::to_owned).collect() };
     let (one, other) = (parts(one), parts(other));

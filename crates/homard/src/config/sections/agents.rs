@@ -1,4 +1,4 @@
-//! `agents`: who answers, with which model, where, and for how long.
+//! `agents`: the agents, their models, workspaces and timeouts.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -41,17 +41,17 @@ pub(crate) struct Agents {
     nobody: Agent,
 }
 
-/// An agent, with what the config says of it.
+/// An agent with its section of the config.
 #[derive(Debug, Clone)]
 pub(crate) struct Member<'a> {
     pub(crate) id: AgentId,
-    /// Whether it answers messages that name no agent.
+    /// True if it receives messages that name no agent.
     pub(crate) is_default: bool,
     pub(crate) said: &'a Agent,
 }
 
 impl Agents {
-    /// All agents, in order; never none.
+    /// Returns all agents in order; never empty.
     pub(crate) fn members(&self) -> Vec<Member<'_>> {
         let listed = self.list.iter().map(|agent| (agent.id.as_ref().map_or("", Text::as_str), agent));
         let named: Vec<_> = listed.chain(self.entries.iter().map(|(id, agent)| (id.as_str(), agent))).collect();
@@ -66,7 +66,7 @@ impl Agents {
         all
     }
 
-    /// An agent by its id; without one, the default agent.
+    /// Returns an agent by its id; without one, the default agent.
     pub(crate) fn member(&self, id: Option<&str>) -> Option<Member<'_>> {
         let wanted = id.map(AgentId::normalize);
         let is_meant = |member: &Member<'_>| wanted.as_ref().map_or(member.is_default, |id| *id == member.id);
@@ -271,7 +271,7 @@ pub(crate) struct Identity {
     pub(crate) avatar: Option<String>,
 }
 
-/// How long a prompt is.
+/// Length of the system prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Auto,
@@ -280,11 +280,11 @@ pub(crate) enum Style {
     Bare,
 }
 
-/// How much of tools is told.
+/// Verbosity of tool output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verbose(pub(crate) &'static str);
 
-/// Whether the model's reasoning is shown.
+/// Visibility of the model's reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reasoning(pub(crate) &'static str);
 
@@ -297,11 +297,11 @@ super::word::words! {
         "medium" => Self::Medium, "high" => Self::High, "xhigh" => Self::Xhigh;
 }
 
-/// Which model, and who else answers if it does not.
+/// A model and its fallbacks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Choice {
     pub(crate) primary: Option<Text>,
-    /// Nothing said is not an empty list: an agent may have its own first choice and the fallbacks of all.
+    /// `None` differs from an empty list: an agent may have its own primary model with the shared fallbacks.
     pub(crate) fallbacks: Option<Vec<Text>>,
 }
 
@@ -327,7 +327,7 @@ impl JsonSchema for Choice {
 }
 
 impl Choice {
-    /// The names, the first choice first.
+    /// Returns the names, the primary model first.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.primary.iter().chain(self.fallbacks.iter().flatten()).map(Text::as_str)
     }

@@ -35,7 +35,7 @@ pub(crate) struct Checkpoints {
     pub(crate) every_seconds: Option<u64>,
 }
 
-/// A place that checkpoints are sent to.
+/// A destination of checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     File(PathBuf),
@@ -45,7 +45,7 @@ pub(crate) enum Place {
 }
 
 impl Checkpoints {
-    /// All places, or the key that names none, and why.
+    /// Returns all destinations, or the invalid key and the reason.
     pub(crate) fn places(&self) -> Result<Vec<Place>, (&'static str, &'static str)> {
         let mut places = Vec::new();
         if let Some(file) = &self.file {

@@ -1,4 +1,4 @@
-//! `auth`: in which order credentials are used. The credentials themselves are in `auth-profiles.json`.
+//! `auth`: the order of credentials. The credentials themselves are in `auth-profiles.json`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `bindings`: which agent answers whom.
+//! `bindings`: which agent answers which sender.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -43,7 +43,7 @@ pub(crate) struct Peer {
     pub(crate) id: String,
 }
 
-/// What a peer is.
+/// The kind of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Direct,

@@ -1,4 +1,4 @@
-//! `budgets` and `trace`: what models may take, and how long it is remembered what became of messages.
+//! `budgets` and `trace`: limits of tokens and cost, and the retention of run timelines.
 
 use homard_agent::purse;
 use schemars::JsonSchema;
@@ -36,7 +36,7 @@ pub(crate) struct Limit {
 }
 
 impl Budgets {
-    /// The limits that runs keep to.
+    /// Returns the limits for runs.
     pub(crate) fn limits(&self) -> purse::Limits {
         let limit = |limit: &Limit| purse::Limit { cost: limit.cost, tokens: limit.tokens };
         purse::Limits {

@@ -1,4 +1,4 @@
-//! `channels`: the chats that agents take part in, and who may write to them there.
+//! `channels`: chat platforms, and who may write to agents there.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -15,10 +15,10 @@ use crate::config::Text;
 
 pub(crate) use homard_proto::identity::DEFAULT_ACCOUNT;
 
-/// The keys that let an account in at its platform.
+/// Keys of an account's credentials.
 const CREDENTIALS: [&str; 3] = ["botToken", "tokenFile", "secret"];
 
-/// Makes the two places where an account can be described: the channel itself, and each of its accounts.
+/// Defines the two places for account settings: the channel itself, and each of its accounts.
 macro_rules! accounts {
     ($($(#[$meta:meta])+ $field:ident: $type:ty,)+) => {
         /// A channel. What it says holds for all of its accounts.
@@ -50,7 +50,7 @@ macro_rules! accounts {
         }
 
         impl Channel {
-            /// An account with what the channel says besides.
+            /// Returns an account completed with the channel's settings.
             fn filled(&self, own: &Account) -> Account {
                 let fault = own.fault.clone().or_else(|| self.inherited_fault(own));
                 Account { $($field: own.$field.clone().or_else(|| self.$field.clone()),)+ fault }
@@ -110,14 +110,12 @@ accounts! {
     default_to: String,
 }
 
-/// Which reactions of people are told to the agent.
+/// Which reactions the agent sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reactions {
-    /// None.
     Off,
-    /// Those to what it said.
+    /// Reactions to the agent's own messages.
     Own,
-    /// All.
     All,
 }
 
@@ -125,16 +123,16 @@ super::word::words! {
     Reactions: "off" => Self::Off, "own" => Self::Own, "all" => Self::All;
 }
 
-/// How a message grows while it is written.
+/// How a message is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// Word by word.
+    /// By words.
     Words,
     /// By sentences or lines.
     Blocks,
 }
 
-/// How an answer is shown while it is written, if it is: a word, a switch, or an object with a mode.
+/// How a reply is streamed, if it is: a word, a boolean, or an object with a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Streaming(pub(crate) Option<Growth>);
 
@@ -144,7 +142,7 @@ impl Streaming {
     fn read(word: &str) -> Option<Self> {
         match word.trim() {
             "off" => Some(Self(None)),
-            // What tools do is not told here.
+            // `progress` also shows tools in OpenClaw, which is unsupported here.
             "partial" | "progress" => Some(Self(Some(Growth::Words))),
             "block" => Some(Self(Some(Growth::Blocks))),
             _ => None,
@@ -202,7 +200,7 @@ impl JsonSchema for Streaming {
 }
 
 impl Account {
-    /// How an answer is shown while it is written, if it is.
+    /// Returns how replies are streamed, if they are.
     pub(crate) fn growth(&self) -> Option<Growth> {
         self.streaming.or(self.stream_mode).and_then(|said| said.0)
     }
@@ -244,9 +242,10 @@ pub(crate) struct Topic {
 }
 
 impl Channel {
-    /// The accounts that are described, each with what the channel says besides.
+    /// Returns the accounts, each completed with the channel's settings.
     ///
-    /// A channel that names no account has one, and so has one that describes another beside those that it names.
+    /// A channel without named accounts has a default one, and so has a channel with a credential of its own beside its
+    /// named accounts.
     pub(crate) fn described(&self) -> BTreeMap<String, Account> {
         let named = self.accounts.iter().map(|(name, own)| (name.trim().to_lowercase(), self.filled(own)));
         let mut accounts: BTreeMap<String, Account> = named.collect();
@@ -258,8 +257,8 @@ impl Channel {
         accounts
     }
 
-    /// Why an account must not be used because of what the channel says. An account with a credential of its own does not
-    /// need the channel's.
+    /// Returns why an account cannot be used because of a fault in the channel's settings. An account with its own
+    /// credential does not need the channel's.
     fn inherited_fault(&self, own: &Account) -> Option<String> {
         let has_own = own.bot_token.is_some() || own.token_file.is_some() || own.secret.is_some();
         let counts = |(key, _): &&(String, String)| !has_own || !CREDENTIALS.contains(&key.as_str());
@@ -267,7 +266,7 @@ impl Channel {
     }
 }
 
-/// What a platform calls somebody: a text, or a number as some platforms have it.
+/// Sender or chat id: a string, or a number as on some platforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Id(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! `commands`: who may give them.
+//! `commands`: who may use chat commands.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `agents.defaults.compaction`: when a long conversation is made short, and how.
+//! `agents.defaults.compaction`: when and how long sessions are compacted.
 
 use homard_compact::settings::{Flush, Mode, Settings};
 use schemars::JsonSchema;
@@ -51,7 +51,7 @@ super::word::words! {
 }
 
 impl Compaction {
-    /// What the loop goes by, but for the model: that one has to be found first.
+    /// Returns the compaction settings without the model, which has to be resolved first.
     pub(crate) fn settings(&self) -> Settings {
         let usual = Settings::default();
         Settings {

@@ -1,4 +1,4 @@
-//! `gateway`: where it listens, with which secret, or which other gateway is meant.
+//! `gateway`: listen address, authentication, and the remote gateway for clients.
 
 use std::net::IpAddr;
 
@@ -46,22 +46,22 @@ pub(crate) struct Gateway {
     pub(crate) tools: Tools,
 }
 
-/// For whom a gateway listens.
+/// The interfaces that a gateway listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bind {
-    /// This machine, as nothing else was asked for.
+    /// Loopback, as the default.
     Auto,
-    /// The local network.
+    /// All interfaces, for the local network.
     Lan,
-    /// This machine.
+    /// Loopback.
     Loopback,
-    /// The machines of a Tailscale network.
+    /// The address of a Tailscale network.
     Tailnet,
-    /// An address of its own.
+    /// A given address.
     Custom,
 }
 
-/// Which secret counts.
+/// The kind of secret for authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthMode {
     Token,
@@ -76,7 +76,7 @@ super::word::words! {
 }
 
 impl Bind {
-    /// What a word means, if it means something.
+    /// Parses a word.
     pub(crate) fn named(word: &str) -> Option<Self> {
         Self::read(word.trim())
     }

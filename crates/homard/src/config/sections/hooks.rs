@@ -1,4 +1,4 @@
-//! `hooks`: what other programs may send to agents, and what runs beside them.
+//! `hooks`: webhooks for other programs, and internal hooks.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// Where webhooks are when nobody says so.
+/// Default path of webhooks.
 const PATH: &str = "/hooks";
-/// The preset that there is.
+/// The only preset.
 pub(in crate::config) const GMAIL: &str = "gmail";
 
 /// What other programs may send to agents.
@@ -141,7 +141,7 @@ fn template(text: &Option<Text>) -> Option<Template> {
 }
 
 impl Hooks {
-    /// The folder of modules that transform requests.
+    /// Returns the directory of transform modules.
     pub(crate) fn transforms(&self, paths: &Paths) -> PathBuf {
         let beside = || paths.config.parent().map(Path::to_path_buf).unwrap_or_default();
         let said = self
@@ -151,7 +151,7 @@ impl Hooks {
         said.map_or_else(beside, |folder| beside().join(folder))
     }
 
-    /// The webhooks that are answered, if any are; an error says why none can be.
+    /// Returns the webhooks to serve, if enabled; an error says why they cannot be served.
     pub(crate) fn webhooks(&self) -> Result<Option<Webhooks>, WebhookError> {
         if !self.enabled || self.fault.is_some() {
             return Ok(None);

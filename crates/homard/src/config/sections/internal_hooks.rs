@@ -1,4 +1,4 @@
-//! `hooks.internal`: what runs beside the agents when something happens.
+//! `hooks.internal`: hooks that run on gateway events.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `logging`: what is written about the work, and where.
+//! `logging`: log level and log file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,11 +24,11 @@ pub(crate) struct Logging {
     pub(crate) redact_sensitive: Option<Word<Redact>>,
 }
 
-/// How much is written.
+/// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Level(pub(crate) &'static str);
 
-/// What is hidden.
+/// What is redacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redact {
     Tools,

@@ -1,4 +1,4 @@
-//! `mcp`: programs and places whose tools agents may use, through the Model Context Protocol.
+//! `mcp`: MCP servers whose tools agents may use.
 
 use std::{
     borrow::Cow,
@@ -75,7 +75,7 @@ pub(crate) struct ToolFilter {
     pub(crate) exclude: Vec<String>,
 }
 
-/// How a server is spoken to.
+/// Transport of an MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Stdio,
@@ -88,7 +88,7 @@ super::word::words! {
 }
 
 impl Server {
-    /// Why it cannot be used, if it cannot: the key, and what is wrong with it.
+    /// Returns why the server cannot be used, if so: the key, and what is wrong with it.
     pub(crate) fn wrong(&self) -> Option<(&'static str, &'static str)> {
         let transport = self.transport.map(|word| word.0);
         if transport == Some(Transport::Sse) {
@@ -108,8 +108,8 @@ impl Server {
         }
     }
 
-    /// The server as it is connected to; nothing if it is turned off or [cannot be used](Self::wrong). Paths that say
-    /// nothing of where they begin are in `state`.
+    /// Returns the settings for connecting; `None` if the server is disabled or [cannot be used](Self::wrong). Relative
+    /// paths are resolved against `state`.
     pub(crate) fn setup(&self, name: &str, state: &Path) -> Option<ServerSetup> {
         if self.enabled == Some(false) || self.fault.is_some() || self.wrong().is_some() {
             return None;
@@ -140,7 +140,7 @@ impl Server {
     }
 }
 
-/// A text, a number or a truth value, taken as a text. It may be a secret, so it is not shown.
+/// A string, number or boolean, stored as text. It may be a secret, so `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Plain(String);
 

@@ -1,4 +1,4 @@
-//! `memory`: what agents have written down, and how it is searched.
+//! `memory`: the agents' notes, and how they are searched.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `messages`: what becomes of messages that come while the agent is busy, and what stands before answers.
+//! `messages`: the queue for messages that arrive while a run is active, and the prefix of replies.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -44,7 +44,7 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    /// How long somebody must be silent on a channel.
+    /// Returns the debounce time for messages on a channel.
     pub(crate) fn debounce(&self, channel: &str) -> Duration {
         let own = self.by_channel.iter().find(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
         Duration::from_millis(own.map(|(_, ms)| *ms).or(self.debounce_ms).unwrap_or(0))
@@ -77,14 +77,13 @@ struct Queue {
     drop: Option<Word<Drop>>,
 }
 
-/// How the sender of a message on a chat platform learns that it waits.
+/// How the sender of a chat message is informed that it is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueStatus {
     /// By a reaction on the message.
     Reaction,
     /// By a short line.
     Text,
-    /// Not at all.
     Off,
 }
 
@@ -101,13 +100,13 @@ pub(crate) struct StatusReactions {
 }
 
 impl Messages {
-    /// How senders on chat platforms learn that their messages wait.
+    /// Returns how senders are informed that their messages are queued.
     pub(crate) fn queue_status(&self) -> QueueStatus {
         let usual = if self.status_reactions.enabled == Some(false) { QueueStatus::Off } else { QueueStatus::Reaction };
         self.queue_status.map_or(usual, |word| word.0)
     }
 
-    /// How messages wait.
+    /// Returns the queue rules.
     pub(crate) fn queue(&self) -> QueueRules {
         let queue = &self.queue;
         let all = Overrides {

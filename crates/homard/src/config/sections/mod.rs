@@ -1,4 +1,4 @@
-//! What the file can say, one file per section.
+//! The sections of the config, one per file.
 
 pub(crate) mod agents;
 pub(crate) mod audit;
@@ -114,7 +114,7 @@ pub(crate) struct Config {
     wizard: BTreeMap<String, serde_json::Value>,
 }
 
-/// Something that must be an object: left to itself, serde reads a list as the fields in their order.
+/// Accepts objects only: by default serde also reads a list as the fields in order.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

@@ -1,4 +1,4 @@
-//! `models`: providers and what they offer, beside the built-in catalogue or in its place.
+//! `models`: providers and their models, added to the built-in catalogue or replacing it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -106,19 +106,19 @@ struct Cost {
 }
 
 impl Provider {
-    /// The APIs that its models name for themselves, by their places in the list.
+    /// Returns the APIs that its models set for themselves, by index in the list.
     pub(crate) fn model_apis(&self) -> impl Iterator<Item = (usize, &str)> {
         self.models.iter().enumerate().filter_map(|(at, offer)| Some((at, offer.api.as_deref()?)))
     }
 }
 
 impl Models {
-    /// What becomes of the known models that are not listed here.
+    /// Returns whether the built-in catalogue is merged or replaced.
     pub(crate) fn mode(&self) -> Mode {
         self.mode.map_or(Mode::Merge, |word| word.0)
     }
 
-    /// The providers as the catalogue takes them.
+    /// Returns the providers in the form that the catalogue needs.
     pub(crate) fn configured(&self) -> Vec<Configured> {
         let text = |text: &Option<Text>| text.as_ref().map(|text| text.as_str().to_owned());
         let one = |(id, provider): (&String, &Provider)| Configured {

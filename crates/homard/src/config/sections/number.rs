@@ -7,7 +7,7 @@ use serde::{
     de::{self, Unexpected, Visitor},
 };
 
-/// A whole number, one or more.
+/// Reads a whole number, one or more.
 pub(super) fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     deserializer.deserialize_any(Whole { least: 1, most: u64::MAX, what: "a whole number, one or more" })
 }
@@ -45,7 +45,7 @@ impl Visitor<'_> for Whole {
     }
 }
 
-/// A part of something, from none to all of it.
+/// Reads a fraction from 0 to 1.
 pub(super) fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     deserializer.deserialize_any(Part)
 }

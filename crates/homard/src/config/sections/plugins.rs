@@ -1,4 +1,4 @@
-//! `plugins`: programs of others that take part in the loop.
+//! `plugins`: extensions that take part in the agent loop.
 
 use std::{
     collections::BTreeMap,
@@ -146,10 +146,10 @@ pub(crate) struct Install {
 }
 
 impl Plugins {
-    /// The same as plugins are set up with it: with all paths written out.
+    /// Returns the settings for the plugin host, with all paths expanded.
     pub(crate) fn settings(&self, paths: &Paths) -> Settings {
         let home = paths::home();
-        // A path that says nothing of where it begins is one in the state directory.
+        // Relative paths are resolved against the state directory.
         let place = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
         let load =
             homard_plugins::Load { paths: self.load.paths.iter().map(place).collect(), workspace: self.load.workspace };
@@ -167,7 +167,7 @@ impl Plugins {
     }
 }
 
-/// A name without a way is looked for on the PATH by whoever starts it.
+/// A bare name is searched on the PATH when it is started.
 fn node_path(node: &Text, place: impl Fn(&Text) -> PathBuf) -> PathBuf {
     if node.as_str().contains('/') { place(node) } else { PathBuf::from(node.as_str()) }
 }

@@ -73,7 +73,7 @@ struct Tools {
     deny: Vec<String>,
 }
 
-/// Whether some are left out.
+/// Whether pruning is enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Off,
@@ -85,7 +85,7 @@ super::word::words! {
 }
 
 impl ContextPruning {
-    /// What the loop goes by; `None` if everything is shown.
+    /// Returns the pruning settings; `None` if disabled.
     pub(crate) fn settings(&self) -> Option<Settings> {
         match self.mode.map_or(Mode::Off, |word| word.0) {
             Mode::Off => return None,
@@ -94,7 +94,7 @@ impl ContextPruning {
         let (usual, trim) = (Settings::default(), &self.soft_trim);
         let ttl = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let hard_ratio = match self.hard_clear.enabled {
-            // No conversation is ever that full.
+            // A ratio that is never reached.
             Some(false) => f64::INFINITY,
             Some(true) | None => self.hard_clear_ratio.unwrap_or(usual.hard_ratio),
         };
@@ -107,7 +107,7 @@ impl ContextPruning {
             soft_max: trim.max_chars.unwrap_or(usual.soft_max),
             soft_head: trim.head_chars.unwrap_or(usual.soft_head),
             soft_tail: trim.tail_chars.unwrap_or(usual.soft_tail),
-            // A result that says nothing at all would be refused by some providers.
+            // Some providers reject empty results.
             placeholder: self
                 .hard_clear
                 .placeholder

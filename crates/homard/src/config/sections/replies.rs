@@ -1,4 +1,4 @@
-//! How answers reach people: in blocks or whole, and how fast. These keys stand among those of `agents`.
+//! Delivery of replies: in blocks or whole, and how fast. These keys belong to `agents`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{Config, agents::Agent, word::Word};
 
-/// The shortest and the longest wait of custom, where the file does not say.
+/// Default minimum and maximum delay of `custom`, in milliseconds.
 const WAITS: (u64, u64) = (800, 2500);
 
 /// How long blocks are, and where they end.
@@ -60,11 +60,11 @@ pub(crate) struct HumanDelay {
     max_ms: Option<u64>,
 }
 
-/// Whether something is done.
+/// An on/off setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Switch(bool);
 
-/// How long to wait between two blocks.
+/// Delay between two blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     Off,
@@ -80,7 +80,7 @@ super::word::words! {
 }
 
 impl Config {
-    /// How an agent's answers reach people.
+    /// Returns the delivery settings of an agent's replies.
     pub(crate) fn delivery(&self, agent: &Agent) -> Delivery {
         let (defaults, usual) = (&self.agents.defaults, Delivery::default());
         let (chunk, joined) = (&defaults.block_streaming_chunk, &defaults.block_streaming_coalesce);
@@ -106,7 +106,7 @@ impl Config {
 }
 
 impl BlockChunk {
-    /// What is odd about it.
+    /// Returns a warning if the limits contradict each other.
     pub(in crate::config) fn doubt(&self) -> Option<String> {
         let usual = u64::try_from(Delivery::default().bounds.max).unwrap_or(u64::MAX);
         too_many(self.min_chars, self.max_chars.unwrap_or(usual))
@@ -114,14 +114,14 @@ impl BlockChunk {
 }
 
 impl BlockCoalesce {
-    /// What is odd about it.
+    /// Returns a warning if the limits contradict each other.
     pub(in crate::config) fn doubt(&self) -> Option<String> {
         too_many(self.min_chars, self.max_chars?)
     }
 }
 
 impl HumanDelay {
-    /// What is odd about it beside what is said for all, and which key that is.
+    /// Returns a warning if the limits, combined with the shared ones, contradict each other: the key and the reason.
     pub(in crate::config) fn doubt(self, all: Self) -> Option<(&'static str, String)> {
         let key = match (self.min_ms, self.max_ms) {
             (Some(_), _) => "minMs",

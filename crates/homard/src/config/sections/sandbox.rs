@@ -1,4 +1,4 @@
-//! `agents.defaults.sandbox` and `agents.list[].sandbox`: sessions that work apart from the agent's workspace.
+//! `agents.defaults.sandbox` and `agents.list[].sandbox`: sessions that work outside of the agent's workspace.
 
 use homard_agent::sandboxing::{SandboxMode, SandboxScope, WorkspaceAccess};
 use schemars::JsonSchema;
@@ -25,7 +25,7 @@ pub(crate) struct Sandbox {
     pub(crate) session_tools_visibility: Option<Word<SessionToolsVisibility>>,
 }
 
-/// Which sessions the tools of a sandboxed session see.
+/// Which sessions the tools of a sandboxed session can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionToolsVisibility {
     Spawned,
@@ -40,7 +40,7 @@ super::word::words! {
 }
 
 impl Sandbox {
-    /// Which sessions share a workspace, if it is said.
+    /// Returns which sessions share a sandbox workspace, if set.
     pub(crate) fn scope(&self) -> Option<SandboxScope> {
         let older = || self.per_session.map(|is_so| if is_so { SandboxScope::Session } else { SandboxScope::Shared });
         self.scope.map(|word| word.0).or_else(older)

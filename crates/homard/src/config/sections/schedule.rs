@@ -1,4 +1,4 @@
-//! `cron` and `agents.*.heartbeat`: what is done without anybody asking, and when.
+//! `cron` and `agents.*.heartbeat`: scheduled runs.
 
 use std::{fmt, time::Duration};
 
@@ -58,17 +58,17 @@ struct ActiveHours {
 }
 
 impl Heartbeat {
-    /// Which key of its active hours is wrong, and why.
+    /// Returns which key of the active hours is invalid, and why.
     pub(in crate::config) fn wrong_hours(&self) -> Option<(&'static str, &'static str)> {
         self.active_hours.as_ref()?.hours().err()
     }
 
-    /// How many characters beside `HEARTBEAT_OK` still mean that there is nothing to report.
+    /// Returns the number of characters beside `HEARTBEAT_OK` up to which a reply counts as nothing to report.
     pub(crate) fn ack_max(&self, own: Option<&Self>) -> usize {
         own.and_then(|own| own.ack_max_chars).or(self.ack_max_chars).unwrap_or(ACK_MAX)
     }
 
-    /// An agent's heartbeat, or what is wrong with it.
+    /// Returns an agent's heartbeat, or what is wrong with it.
     pub(crate) fn pulse(&self, own: Option<&Self>, agent: AgentId) -> Result<Pulse, String> {
         let plain = Pulse::of(agent);
         let hours = own.and_then(|own| own.active_hours.as_ref()).or(self.active_hours.as_ref());
@@ -94,7 +94,7 @@ impl Heartbeat {
 }
 
 impl ActiveHours {
-    /// The hours, or the key that is wrong and why.
+    /// Returns the hours, or the invalid key and why.
     fn hours(&self) -> Result<Hours, (&'static str, &'static str)> {
         let zone = match self.timezone.as_deref().map(str::trim) {
             None | Some("" | "user" | "local") => TimeZone::system(),
@@ -108,7 +108,7 @@ impl ActiveHours {
     }
 }
 
-/// A time zone by its name, or why there is none. A machine that knows no zones cannot tell; its own counts then.
+/// Returns a time zone by its name. A machine without a time zone database cannot check names and uses its own zone.
 pub(in crate::config) fn zone(name: &str) -> Result<TimeZone, &'static str> {
     match TimeZone::get(name.trim()) {
         Ok(zone) => Ok(zone),
@@ -135,7 +135,7 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
     deserializer.deserialize_str(Span)
 }
 
-/// A time such as `90s`, `30m`, `1h` or `2d`; a number alone is minutes.
+/// Parses a duration such as `90s`, `30m`, `1h` or `2d`; a bare number is minutes.
 pub(crate) fn span(text: &str) -> Option<Duration> {
     let text = text.trim().to_lowercase();
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

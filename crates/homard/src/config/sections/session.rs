@@ -1,4 +1,4 @@
-//! `session`: when a conversation begins anew, by itself or by a word.
+//! `session`: when a session is reset, automatically or by a command.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ struct Reset {
     idle_minutes: Option<u64>,
 }
 
-/// Which conversation a direct message belongs to.
+/// Which session a direct message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DmScope {
     Main,
@@ -93,12 +93,12 @@ super::word::words! {
 }
 
 impl Session {
-    /// The words that begin a new transcript.
+    /// Returns the words that reset a session.
     pub(crate) fn triggers(&self) -> Triggers {
         self.reset_triggers.as_ref().map(Triggers::new).unwrap_or_default()
     }
 
-    /// When transcripts go stale, with hours of this zone.
+    /// Returns when sessions are reset automatically, with hours of this zone.
     pub(crate) fn freshness(&self, zone: TimeZone) -> Freshness {
         let rule = |reset: &Option<Reset>| reset.as_ref().map(Reset::rule);
         let by_channel = self.reset_by_channel.iter().map(|(name, reset)| (name.trim().to_lowercase(), reset.rule()));

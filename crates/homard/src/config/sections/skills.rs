@@ -1,4 +1,4 @@
-//! `skills`: where they are, and what each needs.
+//! `skills`: directories of skills, and settings of each.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `tools`: what agents may do.
+//! `tools`: which tools agents have, and their settings.
 
 use std::collections::BTreeMap;
 
@@ -299,7 +299,7 @@ pub(crate) struct Searxng {
     pub(crate) base_url: Option<Text>,
 }
 
-/// Which commands may run, the fewest first.
+/// Which commands may run, the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Security {
     Deny,
@@ -307,14 +307,14 @@ pub(crate) enum Security {
     Full,
 }
 
-/// Who searches the web.
+/// Web search provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Searcher {
     Brave,
     Searxng,
 }
 
-/// Whether somebody is asked, the least first.
+/// When approval is requested, the least often first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Off,
@@ -322,12 +322,12 @@ pub(crate) enum Ask {
     Always,
 }
 
-/// How much commands may do.
+/// Sandbox mode of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     ReadOnly,
     Workspace,
-    /// The workspace, and only what is on the list or somebody agreed to.
+    /// As `Workspace`, and only commands that are on the allowlist or approved.
     Guarded,
     Full,
 }
@@ -342,7 +342,7 @@ super::word::words! {
     Mode: "read-only" => Self::ReadOnly, "workspace" => Self::Workspace, "guarded" => Self::Guarded, "full" => Self::Full;
 }
 
-/// What four fields of a section mean.
+/// Builds a tool policy from the four fields of a section.
 macro_rules! meant {
     ($said:expr) => {
         policy::Policy {
@@ -355,26 +355,26 @@ macro_rules! meant {
 }
 
 impl Policy {
-    /// What it means.
+    /// Returns the tool policy.
     pub(crate) fn meant(&self) -> policy::Policy {
         meant!(self)
     }
 }
 
 impl Tools {
-    /// What is named as allowed, for all agents.
+    /// Returns the tools that are explicitly allowed for all agents.
     pub(crate) fn named(&self) -> Vec<String> {
         self.allow.iter().chain(&self.also_allow).flatten().cloned().collect()
     }
 
-    /// What its lists mean.
+    /// Returns the tool policy.
     pub(crate) fn meant(&self) -> policy::Policy {
         meant!(self)
     }
 }
 
 impl AgentTools {
-    /// What its lists mean.
+    /// Returns the tool policy.
     pub(crate) fn meant(&self) -> policy::Policy {
         meant!(self)
     }

@@ -1,22 +1,21 @@
-//! When it is shown in a chat that an answer is being written.
+//! When a typing indicator is shown in a chat.
 
 use std::time::Duration;
 
 use super::{agents::Defaults, session::Session};
 
-/// How often it is shown again, where nobody says.
+/// Default refresh interval in seconds.
 const USUAL: u64 = 6;
 
-/// When it is first shown.
+/// When the indicator is first shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Never.
     Never,
-    /// When the run begins.
+    /// When the run starts.
     Instant,
-    /// When the model thinks.
+    /// When the model is reasoning.
     Thinking,
-    /// When there are words, or a tool is at work.
+    /// With the first text, or when a tool runs.
     Message,
 }
 
@@ -25,24 +24,24 @@ super::word::words! {
         "never" => Self::Never, "instant" => Self::Instant, "thinking" => Self::Thinking, "message" => Self::Message;
 }
 
-/// What the owner says about it.
+/// Settings of the typing indicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Typing {
-    /// When it is first shown; `None` to leave it to the conversation.
+    /// When it is first shown; `None` for a default that depends on the chat.
     pub(crate) mode: Option<Mode>,
-    /// How often it is shown again.
+    /// Refresh interval.
     pub(crate) every: Duration,
 }
 
 impl Typing {
-    /// What both sections say: the session's word counts first for when, the agents' for how often.
+    /// Merges both sections: `session` takes precedence for the mode, `agents.defaults` for the interval.
     pub(crate) fn of(defaults: &Defaults, session: &Session) -> Self {
         let mode = session.typing_mode.or(defaults.typing_mode).map(|word| word.0);
         let seconds = defaults.typing_interval_seconds.or(session.typing_interval_seconds).unwrap_or(USUAL);
         Self { mode, every: Duration::from_secs(seconds) }
     }
 
-    /// When it is first shown in a conversation: at once where somebody waits for an answer, else with its words.
+    /// Returns when it is first shown: at the start of the run if the sender expects a reply, else with the first text.
     pub(crate) fn mode(self, is_awaited: bool) -> Mode {
         self.mode.unwrap_or(if is_awaited { Mode::Instant } else { Mode::Message })
     }

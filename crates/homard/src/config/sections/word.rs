@@ -1,4 +1,4 @@
-//! Settings that are one of a few words.
+//! Settings with a fixed set of values.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,15 +8,15 @@ use serde::{
     de::{self, Unexpected, Visitor},
 };
 
-/// A setting that is one of a few words.
+/// A setting with a fixed set of values.
 pub(crate) trait Named: Sized {
-    /// The words that a reference lists.
+    /// The values that the reference lists.
     const WORDS: &'static [&'static str];
-    /// What a word means, if it means something.
+    /// Parses a value.
     fn read(word: &str) -> Option<Self>;
 }
 
-/// A word of the file, and what it means.
+/// A value of such a setting, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word<T>(pub(crate) T);
 
@@ -54,7 +54,7 @@ impl<T: Named> JsonSchema for Word<T> {
     }
 }
 
-/// Settings whose words are all there is to say about them.
+/// Implements [`Named`] for enums from a table of values.
 macro_rules! words {
     ($($name:ty: $($word:literal => $value:expr),+;)+) => {
         $(impl $crate::config::sections::word::Named for $name {

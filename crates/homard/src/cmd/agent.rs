@@ -32,9 +32,9 @@ use crate::{
     signal::{Signal, Signals},
 };
 
-/// How much a message file may hold.
+/// Maximum size of a message file.
 const MAX_FILE: u64 = 4 << 20;
-/// How long the end of a run is waited for when the user wants to go.
+/// How long to wait for the end of a run after the user interrupts it.
 const LEAVING: Duration = Duration::from_secs(1);
 
 /// The flags of `homard agent`.
@@ -109,13 +109,13 @@ pub(super) struct Args {
     reply_account: Option<String>,
 }
 
-/// One turn on its way.
+/// A turn in progress.
 struct Turn {
     params: AgentParams,
     timeout: Duration,
-    /// How long to wait for a gateway that goes away in the middle.
+    /// How long to wait for a gateway whose connection breaks.
     reconnect: Duration,
-    /// Whether it may work in any directory, without asking.
+    /// True if it may work in any directory without confirmation.
     work_here: bool,
     story: Story,
     signals: Signals,
@@ -127,16 +127,16 @@ impl Turn {
     }
 }
 
-/// What a turn that went well came to.
+/// The result of a successful turn.
 #[derive(Debug, Clone, PartialEq)]
 struct Answer {
-    /// What `--json` prints.
+    /// The document that `--json` prints.
     document: Value,
     /// `{payloads, meta}`.
     result: Value,
 }
 
-/// Runs one turn and prints what came of it.
+/// Runs one turn and prints the result.
 pub(super) async fn run(args: Args) -> Result<()> {
     let message = args.read_message()?;
     let paths = Paths::find()?;
@@ -164,7 +164,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     turn.story.truncated(&answer.result["meta"][TRUNCATED])?;
     let delivery = undelivered(&answer.document["delivery"], turn.run());
     if args.json {
-        // One document: what went wrong, or what came of it.
+        // One document: the failure or the result.
         return match delivery {
             Some((failure, true)) => Err(failure.into()),
             Some((_, false)) | None => Ok(render::print_json(&answer.document)?),
@@ -185,7 +185,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     }
 }
 
-/// What is to be told of an answer that did not arrive on its channel, and whether it never will.
+/// Returns the failure to report if the reply was not delivered on its channel, and whether that is final.
 fn undelivered(delivery: &Value, run: &str) -> Option<(Failure, bool)> {
     let why = delivery["error"].as_str();
     let (text, is_lost) = match delivery["status"].as_str()? {
@@ -200,7 +200,7 @@ fn undelivered(delivery: &Value, run: &str) -> Option<(Failure, bool)> {
     Some((Failure::new("delivery", text).of(run, "gateway"), is_lost))
 }
 
-/// Through the gateway if it answers. In this process only if nothing at all was sent.
+/// Runs the turn in the gateway if one answers; in this process only if nothing at all was sent.
 async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
     let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
     let link = Link { chosen, paths, caps, patience: turn.reconnect };
@@ -236,8 +236,8 @@ async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows)
     }
 }
 
-/// The directory that a turn in the gateway of this machine works in: the current one. Where that is risky, it is the
-/// agent's workspace, and the user is told.
+/// Returns the working directory of a turn in the gateway of this machine: the current directory. If that is risky, the
+/// agent's workspace is used, with a remark.
 fn here(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String>> {
     let here = env::current_dir().context("the current directory is gone")?;
     let why = match assemble::workplace::checked(&here, &chosen.loaded.config, paths) {
@@ -265,7 +265,8 @@ fn is_demo(result: &Value) -> bool {
     matches!((word("provider"), word("model")), (Some(provider), Some(model)) if format!("{provider}/{model}") == DEMO)
 }
 
-/// Whether the house itself answers. Only this command's result names a model, the one that may have summed up.
+/// Returns true if the command is answered without a model. Only `/compact` needs this check: its result names the
+/// model that wrote the summary.
 fn asks_no_model(message: &str) -> bool {
     matches!(command::parse(message, &Triggers::default()).command, Some(Command::Compact(_)))
 }
@@ -298,7 +299,7 @@ impl Args {
             channel: self.channel.clone(),
             reply_channel: self.reply_channel.clone(),
             deliver: self.deliver.then_some(true),
-            // Whoever asks for it here wants to know if it does not get there.
+            // With `--deliver`, a failed delivery must be reported.
             best_effort_deliver: self.deliver.then_some(false),
             to: self.to.clone(),
             reply_to: self.reply_to.clone(),

@@ -1,4 +1,5 @@
-//! `homard agents`: who answers, with what, and whom. Only files are read, so it works with and without a gateway.
+//! `homard agents`: lists agents and shows how messages are routed. Only files are read, so it works with and without a
+//! gateway.
 
 mod list;
 mod route;
@@ -38,7 +39,6 @@ enum Command {
     Route(route::Args),
 }
 
-/// Shows it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Whom a binding is for.
+/// Describes which messages a binding matches.
 fn whom(binding: &Binding) -> String {
     let Binding { agent: _, channel, account, peer, guild, team } = binding;
     let peer = peer.as_ref().map(|peer| format!("{} {}", peer.kind.name(), peer.id));

@@ -1,4 +1,4 @@
-//! `homard approvals`: commands that wait until somebody allows them. They are the gateway's, so it is asked.
+//! `homard approvals`: commands that are waiting for approval. They are managed by the gateway.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     render,
 };
 
-/// How long the gateway may take to answer.
+/// Timeout for the gateway's response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `homard approvals` takes.
@@ -54,7 +54,6 @@ enum Command {
     },
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let resolve = |id: &String, decision| ("exec.approval.resolve", json!({"id": id, "decision": decision}));
     let (method, params) = match &args.command {
@@ -76,7 +75,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     Ok(render::print(&text)?)
 }
 
-/// The gateway's answer.
+/// Calls a method of the gateway.
 async fn ask(method: &str, params: Value) -> Result<Value> {
     let setup = Setup::find()?;
     let Reached::Gateway(mut client) = Client::connect(&setup.target, &["operator.admin"], &[]).await? else {
@@ -86,7 +85,7 @@ async fn ask(method: &str, params: Value) -> Result<Value> {
     timeout(PATIENCE, client.call(method, params)).await.map_err(slow)?
 }
 
-/// What waits, each with everything that it is: nobody can allow what is cut off.
+/// Formats the pending approvals, each in full: a truncated command must not be approved.
 fn waiting(approvals: &[Value], now: u64) -> String {
     if approvals.is_empty() {
         return "no command waits for approval".to_owned();

@@ -1,4 +1,4 @@
-//! What the commands that only look have in common: the gateway if it answers, or else the state directory itself.
+//! Common code of read-only commands: they query the gateway if it runs, else the state directory itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     paths::Paths,
 };
 
-/// How long a look may take.
+/// Timeout for the gateway's response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The flags of a command that only looks.
@@ -29,12 +29,12 @@ pub(super) struct Args {
     pub(super) json: bool,
 }
 
-/// Where a command looks.
+/// Environment of a command: paths, config and gateway.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) paths: Paths,
     pub(super) loaded: Loaded<Config>,
-    /// What is wrong with the config file, if something is.
+    /// What is wrong with the config file, if anything.
     pub(super) complaint: Option<String>,
     pub(super) target: Target,
 }
@@ -50,8 +50,8 @@ impl Setup {
         Ok(Self { paths, loaded, complaint, target })
     }
 
-    /// The same, also without a valid config: then [`Setup::loaded`] is what could be read of the file, which only says
-    /// where the gateway may be, and the second value is why nothing may be run.
+    /// Same as `find`, also without a valid config: then [`Setup::loaded`] is the readable part of the file, good only
+    /// for locating the gateway, and the second value says why nothing can be run.
     pub(super) fn inspect() -> Result<(Self, Option<String>)> {
         let paths = Paths::find()?;
         let loaded = match Config::inspect(&paths) {
@@ -63,12 +63,12 @@ impl Setup {
         Ok((Self { paths, loaded, complaint: None, target }, Some(unusable)))
     }
 
-    /// The gateway's answer; `None` when nobody listens there.
+    /// Calls a read method of the gateway; `None` if no gateway listens.
     pub(super) async fn ask(&self, method: &str) -> Result<Option<Value>> {
         self.ask_with(method, json!({})).await
     }
 
-    /// The gateway's answer to a question with parameters; `None` when nobody listens there.
+    /// Calls a read method with parameters; `None` if no gateway listens.
     pub(super) async fn ask_with(&self, method: &str, params: Value) -> Result<Option<Value>> {
         self.call(&["operator.read"], method, params).await
     }
@@ -81,12 +81,12 @@ impl Setup {
         Ok(Some(timeout(PATIENCE, client.call(method, params)).await.map_err(slow)??))
     }
 
-    /// The gateway's answer to a request that changes something; `None` when nobody listens there.
+    /// Calls a method that changes something; `None` if no gateway listens.
     pub(super) async fn order(&self, method: &str, params: Value) -> Result<Option<Value>> {
         self.call(&["operator.read", "operator.write"], method, params).await
     }
 
-    /// The gateway's answer to a request that only an administrator may make; `None` when no gateway answers.
+    /// Calls an administrative method; `None` if no gateway listens.
     pub(super) async fn administer(&self, method: &str, params: Value) -> Result<Option<Value>> {
         self.call(&["operator.admin"], method, params).await
     }
@@ -98,12 +98,13 @@ impl Setup {
         Failure::new("connection", format!("no gateway answers at {url}\n{way_out}"))
     }
 
-    /// Looks into the state directory; `None` if there is none. A gateway elsewhere keeps what it knows there.
+    /// Reads the state directory; `None` if there is none. Fails for a remote gateway, whose state is not on this
+    /// machine.
     pub(super) async fn look<T>(&self, read: impl AsyncFnOnce(&Journal) -> Result<T>) -> Result<Option<T>> {
         if !self.target.is_own {
             return Err(self.nobody().into());
         }
-        // Looking must not make a directory.
+        // Reading must not create the directory.
         if !self.paths.state.exists() {
             return Ok(None);
         }
@@ -111,12 +112,12 @@ impl Setup {
         let journal =
             opened.with_context(|| format!("no gateway answers at {}, and nobody else can look", self.target.url))?;
         let found = read(&journal).await;
-        // Or having looked would count as a crash.
+        // Without a flush, this would count as a crash.
         journal.flush().await?;
         found.map(Some)
     }
 
-    /// The sessions in the state directory, newest first.
+    /// Returns the sessions in the state directory, newest first.
     pub(super) async fn sessions(&self) -> Result<Vec<(SessionKey, Arc<Record>)>> {
         let mut sessions = self.look(async |journal| Ok(journal.list().await?)).await?.unwrap_or_default();
         sessions.sort_by(|(a_key, a), (b_key, b)| b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key)));

@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Whether programs read the output. What a check finds is a document, also when it fails.
+    /// Returns true if the output is JSON. The result of `verify` is a document even if it fails.
     pub(super) fn wants_json(&self) -> bool {
         self.json && !matches!(self.command, Command::Verify { .. })
     }
@@ -60,7 +60,6 @@ enum Command {
     },
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Verify { checkpoints } => verify(checkpoints.as_ref(), args.json).await,
@@ -133,7 +132,7 @@ fn acknowledged_lines(seen: &Acknowledgement) -> Vec<String> {
     problems.chain([format!("  acknowledged at {} with row {}: {reason}", iso(seen.at_ms), seen.seq)]).collect()
 }
 
-/// What the log is checked against: the gateway is asked, or else the journal itself.
+/// Returns what the log is verified against, from the gateway or else from the journal itself.
 pub(super) async fn evidence(setup: &Setup) -> Result<Evidence> {
     let described = match setup.ask("homard.audit.end").await? {
         Some(answer) => answer,
@@ -148,7 +147,7 @@ fn check(paths: &Paths, evidence: &Evidence) -> Result<Report> {
     verify_folder(&folder, evidence).with_context(|| format!("{} cannot be read", folder.display()))
 }
 
-/// Has whoever owns the state directory acknowledge the state of the log: the gateway, or else this process.
+/// Acknowledges the state of the log through the owner of the state directory: the gateway, or else this process.
 async fn acknowledge(reason: &str, wants_json: bool) -> Result<()> {
     let reason = audit::reason(reason).map_err(Failure::usage)?;
     let setup = Setup::find()?;
@@ -178,7 +177,7 @@ async fn acknowledge_here(setup: &Setup, reason: &str) -> Result<()> {
     let (log, _) = audit::open(&setup.paths, &journal);
     let reason = reason.to_owned();
     let done = tokio::task::spawn_blocking(move || log.acknowledge(&reason, OWNER)).await?;
-    // Or this would count as a crash.
+    // Without a flush, this would count as a crash.
     journal.flush().await?;
     done.context("the audit log cannot be written")
 }

@@ -1,4 +1,4 @@
-//! `homard channels`: chat platforms. Setting one up is a change of the config, which a gateway at work sees by itself.
+//! `homard channels`: chat platforms. Adding one changes the config, which a running gateway reloads.
 
 mod add;
 mod show;
@@ -21,7 +21,7 @@ use crate::{
     render,
 };
 
-/// How long the gateway may take to answer, also when it asks the platforms.
+/// Timeout for the gateway's response, including probes of the platforms.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What `homard channels` takes.
@@ -64,7 +64,6 @@ enum Command {
     },
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Add(add) => add.run(args.json),
@@ -85,7 +84,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The gateway's answer.
+/// Calls a method of the gateway.
 pub(super) async fn ask(method: &str, params: Value) -> Result<Value> {
     let setup = Setup::find()?;
     match ask_if_there(&setup, method, params).await? {
@@ -94,7 +93,7 @@ pub(super) async fn ask(method: &str, params: Value) -> Result<Value> {
     }
 }
 
-/// The gateway's answer; `None` if nobody is there.
+/// Calls a method of the gateway; `None` if none is running.
 pub(super) async fn ask_if_there(setup: &Setup, method: &str, params: Value) -> Result<Option<Value>> {
     let Reached::Gateway(mut client) = Client::connect(&setup.target, &["operator.admin"], &[]).await? else {
         return Ok(None);
@@ -107,7 +106,7 @@ pub(super) async fn ask_if_there(setup: &Setup, method: &str, params: Value) -> 
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
     change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
         match matches!(refusal, Refusal::Write(_)) {
-            // With what the system said.
+            // Keeps the system's error as the source.
             true => refusal.into(),
             false => Failure::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
         }

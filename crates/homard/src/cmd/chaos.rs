@@ -1,7 +1,7 @@
-//! `homard chaos`: a throw-away gateway is killed again and again while clients use it, and then everything is checked.
+//! `homard chaos`: kills a temporary gateway repeatedly while clients use it, and then checks that nothing was lost.
 //!
 //! [`victim`] is the gateway, [`model`] answers it by a [`script`], [`sender`]s keep it busy, the [`killer`] kills it;
-//! [`verify`] asks for everything again, and [`check`] compares what is on disk with what the clients were told.
+//! [`verify`] requests every result again, and [`check`] compares the disk with what the clients received.
 
 mod check;
 mod dice;
@@ -30,9 +30,9 @@ use self::{
 };
 use crate::{failure::Failure, render, signal::Signals};
 
-/// How long the clients may take to hear the end of all their runs after the last kill.
+/// Time for the clients to receive the end of all their runs after the last kill.
 const SETTLE: Duration = Duration::from_secs(120);
-/// How long the last questions may take in all.
+/// Total time for the final verification requests.
 const QUESTIONS: Duration = Duration::from_secs(600);
 
 /// The flags of `homard chaos`.
@@ -94,7 +94,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Leaves everything where it is, and says where.
+/// Keeps all files and says where they are.
 fn keep(folder: TempDir) -> String {
     format!("the state and the log are kept in {}", folder.keep().display())
 }
@@ -122,7 +122,7 @@ async fn play(args: &Args, folder: &Path) -> Result<Report<'static>> {
     Ok(Report { seed, killed, found, requests, problems, took: begun.elapsed(), kept: None })
 }
 
-/// Lets everything end, starts once more, and asks for everything again.
+/// Waits for all runs, restarts once more, and requests every result again.
 async fn settle(
     victim: &Victim,
     stage: &Arc<Stage>,
@@ -154,12 +154,12 @@ async fn stop(living: victim::Living) -> Result<()> {
     Ok(())
 }
 
-/// What is on disk.
+/// Reads the transcripts and the counter from disk.
 fn read(victim: &Victim) -> Result<Disk> {
     let folder = victim.state().join("agents/main/sessions");
     let mut transcripts = BTreeMap::new();
     let listing = match fs::read_dir(&folder) {
-        // It was killed each time before a run began.
+        // Every kill came before a run started.
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         listing => Some(listing.with_context(|| format!("cannot list {}", folder.display()))?),
     };

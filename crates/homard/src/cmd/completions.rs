@@ -1,4 +1,4 @@
-//! `homard completions`: what a shell needs to complete commands of ours.
+//! `homard completions`: generates shell completions.
 
 use std::io::{self, Write};
 
@@ -16,12 +16,12 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-/// Writes it to stdout.
+/// Writes the completions to stdout.
 pub(super) fn run(args: &Args, mut command: clap::Command) -> Result<()> {
     let mut script = Vec::new();
     generate(args.shell, &mut command, "homard", &mut script);
     match io::stdout().write_all(&script) {
-        // That nobody reads any more is no failure.
+        // A closed pipe is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         Ok(()) | Err(_) => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! `homard config`: look at the config file, change it, check it. Only the file is read and written, so it works with and
-//! without a gateway; one that runs sees the change by itself.
+//! `homard config`: reads, changes and validates the config file. Only the file is read and written, so it works with
+//! and without a gateway; a running one reloads it.
 
 mod change;
 mod get;
@@ -71,13 +71,12 @@ enum Command {
 }
 
 impl Args {
-    /// Whether programs read the output, failures too. What `validate` finds is a document, also when it fails.
+    /// Returns true if the output is JSON, including failures. The result of `validate` is a document even if it fails.
     pub(super) fn wants_json(&self) -> bool {
         self.json && !matches!(self.command, Command::Validate)
     }
 }
 
-/// Does it.
 pub(super) fn run(args: &Args) -> Result<()> {
     if let Command::Schema { markdown } = args.command {
         let printed = match markdown {

@@ -1,4 +1,4 @@
-//! `homard cron`: jobs that run by themselves. They are the gateway's, so it is asked.
+//! `homard cron`: scheduled jobs. They are managed by the gateway.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     render,
 };
 
-/// How long the gateway may take to answer.
+/// Timeout for the gateway's response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `homard cron` takes.
@@ -117,7 +117,7 @@ struct Add {
 }
 
 impl Add {
-    /// The job as the gateway takes it.
+    /// Returns the job in the form that the gateway expects.
     fn job(&self, now: u64) -> Result<Value, Failure> {
         let unclear =
             |flag: &str, text: &str| Failure::usage(format!("--{flag} {text} is not a time such as 30m or 1h"));
@@ -151,7 +151,7 @@ impl Add {
     }
 }
 
-/// What is not said is not sent.
+/// Removes unset fields.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -163,7 +163,6 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let now = Ambient::system().now_ms();
     let (method, params) = match &args.command {
@@ -196,7 +195,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     Ok(render::print(&text)?)
 }
 
-/// The gateway's answer.
+/// Calls a method of the gateway.
 async fn ask(method: &str, params: Value) -> Result<Value> {
     let setup = Setup::find()?;
     let Reached::Gateway(mut client) = Client::connect(&setup.target, &["operator.admin"], &[]).await? else {
@@ -210,7 +209,7 @@ fn word<'a>(row: &'a Value, name: &str) -> &'a str {
     row.get(name).and_then(Value::as_str).unwrap_or("-")
 }
 
-/// Jobs as a table.
+/// Formats jobs as a table.
 fn jobs(rows: &[Value], now: u64) -> String {
     let titles = ["ID", "NAME", "WHEN", "NEXT", "LAST"].map(str::to_owned).to_vec();
     let line = |job: &Value| {
@@ -225,7 +224,7 @@ fn jobs(rows: &[Value], now: u64) -> String {
     render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
 }
 
-/// A schedule in few words.
+/// Formats a schedule.
 fn when(schedule: &Value) -> String {
     match word(schedule, "kind") {
         "at" => word(schedule, "at").to_owned(),
@@ -238,7 +237,7 @@ fn when(schedule: &Value) -> String {
     }
 }
 
-/// How runs went, as a table.
+/// Formats the runs of a job as a table.
 fn runs(rows: &[Value], now: u64) -> String {
     let titles = ["WHEN", "HOW", "TOOK", "WHAT"].map(str::to_owned).to_vec();
     let line = |run: &Value| {
@@ -264,7 +263,7 @@ fn ahead(now: u64, then: u64) -> String {
     format!("in {}", length(then.saturating_sub(now)))
 }
 
-/// A time in the largest unit of which it is a whole number, or several.
+/// Formats a duration in the largest unit of which it is a whole number, or at least two.
 fn length(ms: u64) -> String {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
     match units.into_iter().find(|(_, unit)| ms >= *unit && (ms.is_multiple_of(*unit) || ms >= 2 * unit)) {

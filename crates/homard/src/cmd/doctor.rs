@@ -1,4 +1,4 @@
-//! `homard doctor`: what is wrong with this installation, and what to do about it. One file a check.
+//! `homard doctor`: checks the installation and fixes common problems. One file per check.
 
 mod audit;
 mod channels;
@@ -45,19 +45,19 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What is looked at.
+/// The inputs of the checks.
 struct Scene {
     paths: Paths,
     /// The config to run with, if there is a valid one.
     loaded: Option<Loaded<Config>>,
-    /// The process that has the state directory.
+    /// The process that holds the state directory.
     holder: Option<Holder>,
     listing: Listing,
     now_ms: u64,
 }
 
 impl Scene {
-    /// The gateway of this directory, or the one that the config names.
+    /// Returns the gateway of this directory, or the one that the config names.
     fn setup(&self, loaded: &Loaded<Config>) -> Result<Setup> {
         let (loaded, paths) = (loaded.clone(), self.paths.clone());
         let target = Target::find(None, None, &loaded, &paths)?;
@@ -67,13 +67,13 @@ impl Scene {
 
 /// How a check is made.
 enum Check {
-    /// By looking at files.
+    /// By reading files.
     Look(fn(&Scene) -> Report),
-    /// By asking others.
+    /// By requests to the gateway or others.
     Ask(for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Report>),
 }
 
-/// All checks, in the order in which they are told.
+/// All checks, in the order of the report.
 const CHECKS: [(&str, Check); 13] = [
     ("config", Check::Look(config::look)),
     ("permissions", Check::Look(permissions::look)),
@@ -90,7 +90,7 @@ const CHECKS: [(&str, Check); 13] = [
     ("plugins", Check::Ask(|scene| plugins::look(scene).boxed_local())),
 ];
 
-/// Makes all checks, mends what it may, and tells what it found.
+/// Runs all checks, applies safe fixes if requested, and prints the report.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let scene = Scene {

@@ -1,8 +1,8 @@
-//! Examples in every help text: a command has its own, or those that a command above it has for it.
+//! Examples in help texts: a command has its own, or inherits matching ones from its parents.
 
 use clap::Command;
 
-/// Gives every command that has no examples of its own those of the commands above it that show it.
+/// Gives every command without examples the matching ones of its parent commands.
 pub(super) fn spread(command: Command) -> Command {
     let name = command.get_name().to_owned();
     walk(command, &name, "")
@@ -25,19 +25,19 @@ fn walk(mut command: Command, path: &str, above: &str) -> Command {
     command
 }
 
-/// Whether a line is an example of this command: all words of its path stand in it, in order.
+/// Returns true if a line is an example of this command: it has all words of the command's path, in order.
 fn shows(line: &str, path: &str) -> bool {
     let mut words = example(line).split(' ');
     line.starts_with("  ") && path.split(' ').all(|wanted| words.any(|word| word == wanted))
 }
 
-/// A line without what is said about it, which two blanks or more set apart.
+/// Removes the explanation, which follows after two or more spaces.
 fn example(line: &str) -> &str {
     let line = line.trim();
     line.split("  ").next().unwrap_or(line)
 }
 
-/// The examples in a help text, without what is said about them.
+/// Returns the examples in a help text without their explanations.
 #[cfg(test)]
 pub(super) fn of(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| !line.starts_with("Examples:")).skip(1);
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::cmd::Cli;
 
-    /// The words of a line as a shell reads them: single and double quotes, no variables.
+    /// Splits a line like a shell: single and double quotes, no variables.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
         for letter in line.chars() {
@@ -90,7 +90,7 @@ mod tests {
         let examples: Vec<String> = all.iter().flat_map(|(_, help)| of(help)).collect();
         let mut wrong = Vec::new();
         for example in &examples {
-            // What stands before a pipe is another program's.
+            // The part before a pipe is another program.
             let command = &example[example.find("homard").unwrap_or_default()..];
             let command = command.split(" > ").next().unwrap_or(command);
             if let Err(error) = Cli::try_parse_from(words(command)) {

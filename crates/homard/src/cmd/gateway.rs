@@ -1,4 +1,4 @@
-//! `homard gateway`: run one, or call one.
+//! `homard gateway`: runs a gateway, or calls one.
 
 mod call;
 mod serve;
@@ -35,17 +35,17 @@ enum Command {
 }
 
 impl Args {
-    /// Whether programs read the output.
+    /// Returns true if the output is JSON.
     pub(super) fn wants_json(&self) -> bool {
         matches!(&self.command, Some(Command::Call(args)) if args.json)
     }
 
-    /// Whether this runs a gateway.
+    /// Returns true if this runs a gateway.
     pub(super) fn serves(&self) -> bool {
         matches!(self.command, None | Some(Command::Run(_)))
     }
 
-    /// Whether it does, and nothing is wrong with how it was asked to.
+    /// Returns true if this runs a gateway and its arguments are valid.
     pub(super) fn can_serve(&self) -> bool {
         match &self.command {
             None => self.serve.check().is_ok(),
@@ -55,7 +55,6 @@ impl Args {
     }
 }
 
-/// Does it.
 pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     match args.command {
         None => serve::run(args.serve, log).await,

@@ -1,4 +1,4 @@
-//! `homard health`: whether the gateway is well.
+//! `homard health`: checks the running gateway.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::ask::{Args, Setup};
 use crate::{failure::Failure, render};
 
-/// Asks the gateway. Without one that is a failure, and so is a model, a channel or a config that is down.
+/// Queries the gateway. Fails without one, and if a model, a channel or the config is down.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = Setup::find()?;
     let health = setup.ask("health").await?.ok_or_else(|| setup.nobody())?;
@@ -45,13 +45,13 @@ fn table(setup: &Setup, health: &Value, is_well: bool) -> String {
     render::table(&rows)
 }
 
-/// What a gateway says is down, each as `channel telegram:default: why`.
+/// Returns the outages that a gateway reports, each as `channel telegram:default: why`.
 pub(super) fn outages(report: &Value) -> Vec<String> {
     let all = report.get("degraded").and_then(Value::as_array).into_iter().flatten();
     all.map(|outage| format!("{}: {}", name(outage), outage["why"].as_str().unwrap_or_default())).collect()
 }
 
-/// What is down, in a few words.
+/// Returns the name of what is down.
 pub(super) fn name(outage: &Value) -> String {
     let id = outage["id"].as_str().unwrap_or_default();
     match outage["part"].as_str().unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! `homard hooks`: what runs beside agents when something happens. Only files are read and written, so it works with and
+//! `homard hooks`: lists, enables and installs internal hooks. Only files are read and written, so it works with and
 //! without a gateway.
 
 mod check;
@@ -29,7 +29,7 @@ use crate::{
     render,
 };
 
-/// How many characters of a description a list shows.
+/// Maximum characters of a description in a list.
 const SHOWN: usize = 60;
 
 /// What `homard hooks` takes.
@@ -52,7 +52,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Whether programs read the output, failures too. What `check` finds is a document, also when it fails.
+    /// Returns true if the output is JSON, including failures. The result of `check` is a document even if it fails.
     pub(super) fn wants_json(&self) -> bool {
         self.json && !matches!(self.command, Some(Command::Check))
     }
@@ -99,7 +99,6 @@ enum Command {
     },
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
@@ -120,13 +119,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The hooks that there are, judged.
+/// The discovered hooks, with their eligibility.
 struct Shown {
     workspace: PathBuf,
     managed: PathBuf,
     hooks: Vec<(Hook, Verdict)>,
     problems: Vec<Problem>,
-    /// What the config says of them.
+    /// Their settings in the config.
     rules: Rules,
 }
 
@@ -147,7 +146,7 @@ impl Shown {
         }
     }
 
-    /// The hook of this name or key.
+    /// Returns the hook with this name or key.
     fn hook(&self, name: &str) -> Result<&(Hook, Verdict)> {
         let by_name = self.hooks.iter().find(|(hook, _)| hook.name == name);
         by_name.or_else(|| self.hooks.iter().find(|(hook, _)| hook.key == name)).ok_or_else(|| {
@@ -179,7 +178,7 @@ impl Shown {
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
     change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
         match matches!(refusal, Refusal::Write(_)) {
-            // With what the system said.
+            // Keeps the system's error as the source.
             true => refusal.into(),
             false => Failure::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
         }

@@ -1,8 +1,7 @@
-//! `homard import openclaw`: what OpenClaw 2026.2 keeps in its state directory, taken over.
+//! `homard import openclaw`: imports the state of OpenClaw 2026.2.
 //!
-//! The source is only read. First everything is looked at and a [`Plan`] is made; `--dry-run` ends there.
-//! Then files are copied, each whole or not at all, and last the sessions are stored in one go: an import that is
-//! interrupted is repeated.
+//! The source is only read. First everything is examined and a [`Plan`] is made; `--dry-run` ends there. Then files are
+//! copied, each atomically, and last the sessions are stored in one go: an interrupted import can be repeated.
 
 mod copy;
 mod cron;
@@ -31,7 +30,7 @@ use self::{
 };
 use crate::{paths::Paths, render};
 
-/// How many sessions are stored at once.
+/// Number of sessions per commit.
 const BATCH: usize = 256;
 
 /// What to import.
@@ -70,14 +69,13 @@ struct Flags {
 }
 
 impl Args {
-    /// Whether programs read the output.
+    /// Returns true if the output is JSON.
     pub(super) fn wants_json(&self) -> bool {
         let From::Openclaw(flags) = &self.from;
         flags.json
     }
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let From::Openclaw(flags) = &args.from;
     let paths = Paths::find()?;
@@ -139,7 +137,7 @@ async fn take_over(journal: &Journal, source: &Source, paths: &Paths, wishes: Wi
     Ok(plan)
 }
 
-/// The sessions here by their last export: good enough to say what would be done, and nothing is opened for it.
+/// Reads the existing sessions from their last export: good enough for a dry run, and the journal is not opened.
 fn exported(paths: &Paths) -> BTreeMap<SessionKey, Record> {
     let agents = fs::read_dir(paths.state.join("agents")).into_iter().flatten().flatten();
     let files = agents.map(|agent| (agent.file_name(), agent.path().join("sessions/sessions.json")));

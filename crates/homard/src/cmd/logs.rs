@@ -1,4 +1,4 @@
-//! `homard logs`: what the gateway has to say of its work; from the gateway if one answers, else from its file.
+//! `homard logs`: shows the gateway's log; from the gateway if one answers, else from its file.
 
 use std::{
     fs,
@@ -18,10 +18,10 @@ use crate::{
     render,
 };
 
-/// How often it is looked for news.
+/// Polling interval with `--follow`.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The levels, the loudest first.
+/// The levels, the most severe first.
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 /// What `homard logs` takes.
@@ -45,7 +45,7 @@ pub(super) struct Args {
     pub(super) json: bool,
 }
 
-/// A line, wherever it comes from.
+/// A log line, from either source.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     time: String,
@@ -54,7 +54,7 @@ struct Line {
     message: String,
 }
 
-/// Shows the newest lines, and those to come if that is wanted.
+/// Shows the newest lines, and then follows if requested.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = Setup::find()?;
     match Client::connect(&setup.target, &["operator.read"], &[]).await? {
@@ -66,10 +66,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// From a gateway.
+/// Reads from a gateway.
 async fn ask(args: &Args, mut client: Box<Client>) -> Result<()> {
     let limit = args.limit.clamp(1, 5000);
-    // More than are wanted, as some may be of another level.
+    // More than requested, because some are filtered out by level.
     let mut answer = client.call("logs.tail", json!({"limit": 5000, "maxBytes": 1_000_000})).await?;
     let lines = |answer: &Value| -> Vec<Line> {
         let lines = answer["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -91,10 +91,10 @@ async fn ask(args: &Args, mut client: Box<Client>) -> Result<()> {
     }
 }
 
-/// From the file that a gateway has left.
+/// Reads from the log file.
 async fn look(args: &Args, path: &Path) -> Result<()> {
     let (mut place, mut found) = (0, Vec::new());
-    // Older files first, as far back as there are lines wanted.
+    // Oldest rotated files first.
     for times in (0..10).rev() {
         let path = if times == 0 { path.to_owned() } else { before(path, times) };
         let text = read(&path, 0)?;
@@ -112,7 +112,7 @@ async fn look(args: &Args, path: &Path) -> Result<()> {
         sleep(LOOK).await;
         let size = fs::metadata(path).map_or(0, |found| usize::try_from(found.len()).unwrap_or_default());
         if size < place {
-            // Another file was begun.
+            // The file was rotated.
             place = 0;
         }
         let text = read(path, place)?;
@@ -141,7 +141,7 @@ fn show(args: &Args, lines: &[Line]) -> Result<()> {
 }
 
 impl Line {
-    /// A line of the book, or of the file.
+    /// Parses a line of the in-memory log or of the file.
     fn read(text: &str) -> Self {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
         let of = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
@@ -157,7 +157,7 @@ impl Line {
 
     fn is_wanted(&self, level: &str) -> bool {
         let place = |level: &str| LEVELS.iter().position(|known| *known == level);
-        // What has no level is somebody's words all the same.
+        // Lines without a level are always shown.
         place(&self.level).is_none_or(|own| place(level).is_none_or(|asked| own <= asked))
     }
 

@@ -1,5 +1,4 @@
-//! `homard mcp`: programs and places whose tools agents may use. Works with and without a gateway: a server that is tried
-//! is started here.
+//! `homard mcp`: manages MCP servers. Works with and without a gateway: a server that is tested is started here.
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -32,7 +31,6 @@ enum Command {
     },
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
@@ -75,7 +73,7 @@ fn list(servers: &[Listed<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
     Ok(render::print(&render::table(&std::iter::once(titles).chain(servers.iter().map(line)).collect::<Vec<_>>()))?)
 }
 
-/// Whether a server is used, and why not.
+/// Returns whether a server is used, and if not, why.
 fn state(server: &Server) -> String {
     if let Some(fault) = server.fault.as_ref().filter(|_| server.enabled != Some(false)) {
         return format!("down: {fault}");
@@ -87,7 +85,8 @@ fn state(server: &Server) -> String {
     }
 }
 
-/// Where a server is. Arguments, and what a URL has besides host and path, may be secrets.
+/// Returns the address of a server without its secrets: arguments, and parts of a URL other than host and path, are
+/// omitted.
 fn place(setup: &ServerSetup) -> String {
     match &setup.reach {
         Reach::Command { command, .. } => command.clone(),

@@ -1,4 +1,4 @@
-//! `homard message`: saying something on a chat platform, through the gateway.
+//! `homard message`: sends a message on a chat platform, through the gateway.
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -76,7 +76,6 @@ struct Place {
     idempotency_key: Option<String>,
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let (method, place, more) = match &args.command {
         Command::Send { place, message, media, reply_to, silent } => {

@@ -126,15 +126,15 @@ enum Command {
 }
 
 impl Cli {
-    /// What the command line says. Ends the process if that makes no sense, or asks for help.
+    /// Parses the command line. Exits the process if it is invalid or asks for help.
     pub(crate) fn read() -> Self {
-        // Examples are for those who ask for help or need it; the others do not wait for them.
+        // Examples are only needed for help and errors, so valid commands are parsed without them.
         let matches = Self::command().try_get_matches();
         let matches = matches.unwrap_or_else(|_| examples::spread(Self::command()).get_matches());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Whether programs read the output.
+    /// Returns true if the output is JSON.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.command {
             Command::Agent(args) => args.json,
@@ -160,17 +160,17 @@ impl Cli {
             Command::Runs(args) => args.json,
             Command::Usage(args) => args.json,
             Command::Health(args) | Command::Status(args) => args.json,
-            // Their reports are documents, also when they fail.
+            // Their reports are documents even if they fail.
             Command::Chaos(_) | Command::Doctor(_) => false,
             Command::Completions(_) => false,
         }
     }
 
-    /// How much is logged when nobody says so.
+    /// Returns the default log level.
     pub(crate) fn log_level(&self) -> &'static str {
         match &self.command {
             Command::Gateway(args) if args.serves() => "info",
-            // What it finds is its answer; the log would say it twice.
+            // The findings are the output; the log would repeat them.
             Command::Plugins(_) | Command::Doctor(_) => "error",
             Command::Gateway(_)
             | Command::Agent(_)
@@ -200,19 +200,19 @@ impl Cli {
         }
     }
 
-    /// What the config says of logging, and where to; only a gateway goes by it.
+    /// Returns the log settings and the log file; used by gateways only.
     pub(crate) fn logging(&self) -> (Logging, Option<PathBuf>) {
         let Command::Gateway(args) = &self.command else { return Default::default() };
-        // Wrong usage leaves nothing behind.
+        // Invalid usage creates no file.
         let Some(paths) = args.can_serve().then(Paths::find).and_then(Result::ok) else { return Default::default() };
-        // Nor does a config that cannot be used, with which no gateway starts.
+        // Nor does an unusable config, with which no gateway starts.
         let Ok(chosen) = Config::choose(&paths) else { return Default::default() };
         let logging = chosen.loaded.config.logging;
         let place = logging::place(&logging, &paths);
         (logging, Some(place))
     }
 
-    /// Does it. What a gateway logs is in this book, too.
+    /// Runs the command. A gateway also serves this log to clients.
     pub(crate) async fn run(self, log: Log) -> Result<()> {
         match self.command {
             Command::Agent(args) => agent::run(args).await,
@@ -246,7 +246,8 @@ impl Cli {
     }
 }
 
-/// The config, for commands that show it or ask a gateway. If that is not the file, a warning on stderr says so.
+/// Returns the config for commands that show it or call a gateway. Warns on stderr if a copy is used in place of the
+/// file.
 fn config_of(paths: &Paths) -> Result<Chosen> {
     let chosen = Config::choose_as_client(paths)?;
     if let Some(complaint) = complaint(&chosen, &paths.config) {

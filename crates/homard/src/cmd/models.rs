@@ -1,5 +1,5 @@
-//! `homard models`: who answers, what else could, and with which keys. Only files are read and written, so it works beside
-//! a gateway.
+//! `homard models`: configured models, the catalogue, and credentials. Only files are read and written, so it works
+//! beside a gateway.
 
 mod auth;
 mod list;
@@ -72,13 +72,12 @@ enum Auth {
     },
 }
 
-/// How an agent stands, by a config; without an id, the default agent.
+/// Returns the model status of an agent; without an id, of the default agent.
 pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: Option<&str>) -> Result<Standing> {
     let models = Models::new(&loaded.config, assemble::environment(&loaded.variables), &paths.state);
     Standing::find(&Setup { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }
 
-/// Shows or changes it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
@@ -93,7 +92,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What is looked at.
+/// Inputs of the subcommands.
 struct Setup {
     paths: Paths,
     config: Config,
@@ -101,7 +100,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// An agent by its id; without one, the default agent.
+    /// Returns an agent by its id; without one, the default agent.
     fn agent(&self, id: Option<&str>) -> Result<Member<'_>, Failure> {
         let no_such = || Failure::usage(format!("there is no agent \"{}\" in agents.list", id.unwrap_or_default()));
         self.config.agents.member(id).ok_or_else(no_such)

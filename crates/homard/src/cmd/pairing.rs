@@ -1,4 +1,4 @@
-//! `homard pairing`: letting people in who wrote to a bot. With a gateway it is asked; without one the files are read.
+//! `homard pairing`: approves senders on chat platforms. Uses the gateway if one is running, else the files.
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -59,7 +59,6 @@ enum Command {
     },
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = Setup::find()?;
     let (method, params) = match &args.command {
@@ -81,7 +80,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     Ok(render::print(&render::harmless(&words(&args.command, &answer)))?)
 }
 
-/// Does it without a gateway.
+/// Runs the command without a gateway.
 fn alone(command: &Command, setup: &Setup) -> Result<Value> {
     let now = Ambient::system().now_ms();
     let book = Book::new(setup.paths.state.join("credentials"));
@@ -132,7 +131,7 @@ fn words(command: &Command, answer: &Value) -> String {
     }
 }
 
-/// A channel, and its account if it is not the default one.
+/// Returns the channel, and its account if it is not the default one.
 fn place(channel: &str, account: Option<&str>) -> String {
     account.map_or_else(|| channel.to_owned(), |account| format!("{channel}/{account}"))
 }

@@ -1,5 +1,5 @@
-//! `homard plugins`: programs of others that take part in the loop. It reads and writes files, so it works with and
-//! without a gateway; only `doctor` starts plugins, for a moment.
+//! `homard plugins`: lists, enables and installs plugins. It reads and writes files, so it works with and without a
+//! gateway; only `doctor` starts plugins, briefly.
 
 mod copy;
 mod doctor;
@@ -86,18 +86,17 @@ enum Command {
 }
 
 impl Args {
-    /// Whether programs read the output, failures too. What `doctor` finds is a document, also when it fails.
+    /// Returns true if the output is JSON, including failures. The result of `doctor` is a document even if it fails.
     pub(super) fn wants_json(&self) -> bool {
         self.json && !matches!(self.command, Some(Command::Doctor))
     }
 }
 
-/// What is wrong with plugins, by a config. Starts those that are on for a moment.
+/// Checks the plugins of a config. Starts the enabled ones briefly.
 pub(super) async fn examine(loaded: &Loaded<Config>, paths: &Paths) -> doctor::Summary {
     doctor::summary(&Shown::find(loaded, paths)).await
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
@@ -114,20 +113,20 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The plugins that there are, judged as a gateway judges them. None of them runs.
+/// The discovered plugins, evaluated as in a gateway. None of them runs.
 struct Shown {
-    /// What they are set up with.
+    /// Settings of the plugin host.
     setup: Setup,
-    /// What is said of them in the config.
+    /// The config with their entries.
     loaded: Loaded<Config>,
-    /// In the order in which they were found, which is the order in which they are asked.
+    /// In discovery order, which is the order in which their hooks are called.
     plugins: Vec<(Candidate, Status)>,
-    /// What is wrong with files: sentences that begin with a path.
+    /// Problems with files: sentences that begin with a path.
     problems: Vec<String>,
 }
 
 impl Shown {
-    /// Needs a runtime.
+    /// Discovers the plugins. Needs a runtime.
     fn find(loaded: &Loaded<Config>, paths: &Paths) -> Self {
         let setup = setup(loaded, paths);
         let Found { candidates, problems } = discover(&loaded.config.plugin_roots(paths));
@@ -140,7 +139,7 @@ impl Shown {
         Self { setup, loaded: loaded.clone(), plugins, problems }
     }
 
-    /// The plugin with this id.
+    /// Returns the plugin with this id.
     fn plugin(&self, id: &str) -> Result<&(Candidate, Status)> {
         self.plugins.iter().find(|(_, status)| status.id == id).ok_or_else(|| self.stranger(id).into())
     }
@@ -184,7 +183,7 @@ impl Shown {
     }
 }
 
-/// What plugins are set up with, as in a gateway.
+/// Returns the settings of the plugin host, as in a gateway.
 pub(super) fn setup(loaded: &Loaded<Config>, paths: &Paths) -> Setup {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let reserved = Reserved {
@@ -204,7 +203,7 @@ pub(super) fn setup(loaded: &Loaded<Config>, paths: &Paths) -> Setup {
     }
 }
 
-/// A house without a gateway: it tells plugins the config, and nothing else.
+/// A plugin host without a gateway: it gives plugins the config and nothing else.
 struct Lodge(Value);
 
 #[async_trait]
@@ -231,7 +230,7 @@ pub(super) fn host(setup: &Setup) -> Arc<dyn Host> {
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
     change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
         match matches!(refusal, Refusal::Write(_)) {
-            // With what the system said.
+            // Keeps the system's error as the source.
             true => refusal.into(),
             false => Failure::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
         }

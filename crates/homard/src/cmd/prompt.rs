@@ -1,4 +1,4 @@
-//! Questions on the terminal: a secret, typed and not shown or piped in; and yes or no.
+//! Terminal prompts: a secret, typed without echo or piped in; and yes or no.
 
 use std::io::{self, IsTerminal, Read, Write};
 
@@ -7,7 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::failure::Failure;
 
-/// How much is read.
+/// Maximum length of the input.
 const MAX: u64 = 64 * 1024;
 
 /// Reads a secret.
@@ -19,7 +19,7 @@ pub(super) fn secret(what: &str) -> Result<String> {
         return Ok(text);
     }
     let mut stderr = io::stderr().lock();
-    // First, because it drops what was typed before: an answer to the question must not be among that.
+    // First, because it discards earlier input: an answer to the prompt must not be among that.
     let silent =
         Silent::begin().context("the terminal does not stop showing what is typed; pipe the key in instead")?;
     write!(stderr, "{what} (not shown): ").and_then(|()| stderr.flush())?;
@@ -29,7 +29,7 @@ pub(super) fn secret(what: &str) -> Result<String> {
     typed
 }
 
-/// Asks a question that is answered with yes or no; `None` where there is no terminal to ask on.
+/// Asks a yes/no question; `None` without a terminal.
 pub(super) fn confirm(question: &str) -> Result<Option<bool>> {
     let (mut stdin, mut stderr) = (io::stdin().lock(), io::stderr().lock());
     if !stdin.is_terminal() || !stderr.is_terminal() {
@@ -44,7 +44,7 @@ pub(super) fn confirm(question: &str) -> Result<Option<bool>> {
     Ok(Some(matches!(typed.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
-/// Reads a line key by key, because the terminal does not do it while it is silent.
+/// Reads a line key by key, because the terminal is not in line mode.
 fn typed(keys: &mut impl Read) -> Result<String> {
     let mut line = Vec::new();
     let mut key = [0];
@@ -63,7 +63,7 @@ fn typed(keys: &mut impl Read) -> Result<String> {
     String::from_utf8(line).context("that is not UTF-8")
 }
 
-/// A terminal that shows nothing, until this is dropped. Ctrl-C is a key like any other, or it would stay silent.
+/// Disables echo and line mode until dropped. Ctrl-C is read as a key, otherwise it would leave echo disabled.
 struct Silent(Termios);
 
 impl Silent {
@@ -78,7 +78,7 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // There is nowhere to complain if that fails.
+        // A failure cannot be reported and is ignored.
         tcsetattr(io::stdin(), OptionalActions::Flush, &self.0).ok();
     }
 }

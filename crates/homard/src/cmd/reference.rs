@@ -1,4 +1,4 @@
-//! The reference of the command line in docs/cli.md, written from the commands themselves.
+//! The command line reference in docs/cli.md, generated from the commands.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::{Cli, examples};
 
-/// Every command with its flags and examples, as Markdown.
+/// Returns every command with its flags and examples, as Markdown.
 fn reference() -> String {
     let mut command = examples::spread(Cli::command());
     command.build();
@@ -24,7 +24,7 @@ fn section(command: &Command, path: &str, text: &mut String) {
     let subs: Vec<&Command> = command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
     let is_own = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
     let args: Vec<&Arg> = command.get_arguments().filter(is_own).collect();
-    // What a command hands down to those below it is told there.
+    // Global arguments are listed at the subcommands.
     if !args.is_empty() && (subs.is_empty() || args.iter().any(|arg| !arg.is_global_set())) {
         text.push_str("| Argument | Meaning |\n|---|---|\n");
         for arg in args {
@@ -43,7 +43,7 @@ fn section(command: &Command, path: &str, text: &mut String) {
     }
 }
 
-/// How an argument is written.
+/// Returns the syntax of an argument.
 fn shape(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let value: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -55,7 +55,7 @@ fn shape(arg: &Arg) -> String {
     [flag, value].iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" ")
 }
 
-/// Sees to it that a file is what it would be if it were written now. Told to by `UPDATE_DOCS`, it writes it.
+/// Asserts that a file has the expected content. With `UPDATE_DOCS` set, it writes the file first.
 #[cfg(test)]
 pub(super) fn keep_up_to_date(file: &str, wanted: &str, again: &str) {
     if crate::paths::env("UPDATE_DOCS").is_some() {

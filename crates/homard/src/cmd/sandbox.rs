@@ -1,4 +1,4 @@
-//! `homard sandbox`: what holds the commands of agents on this machine.
+//! `homard sandbox`: explains how commands are sandboxed on this machine.
 
 use std::path::Path;
 
@@ -37,7 +37,6 @@ enum Command {
     },
 }
 
-/// Says it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let Command::Explain { agent } = &args.command;
     let paths = Paths::find()?;
@@ -49,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let said = if workspace.exists() {
         explain(&policy, &tier, &workspace)
     } else {
-        // It is made when the agent first works. Looking makes nothing that stays.
+        // The workspace is created when the agent first works. Explaining must create nothing that stays.
         let stand_in = tempfile::tempdir()?;
         let name = |path: &Path| path.display().to_string();
         let real = name(&stand_in.path().canonicalize()?);

@@ -1,4 +1,4 @@
-//! `homard sessions`: what was talked about.
+//! `homard sessions`: lists and compacts sessions.
 
 mod compactions;
 
@@ -37,7 +37,6 @@ enum Command {
     Compactions(compactions::Compactions),
 }
 
-/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
         None | Some(Command::List) => list(args.json).await,
@@ -69,7 +68,7 @@ async fn list(is_json: bool) -> Result<()> {
     Ok(render::print(&table(rows, now))?)
 }
 
-/// Sessions as a table.
+/// Formats sessions as a table.
 pub(super) fn table(rows: &[Value], now: u64) -> String {
     let titles = ["SESSION", "UPDATED", "MODEL", "TOKENS"].map(str::to_owned).to_vec();
     let line = |row: &Value| {

@@ -1,5 +1,5 @@
-//! `homard skills`: what agents can read how to do, what is ready, and what the rest lacks. Only files are read, so it works
-//! with and without a gateway.
+//! `homard skills`: lists skills and checks their requirements. Only files are read, so it works with and without a
+//! gateway.
 
 mod check;
 mod words;
@@ -18,7 +18,7 @@ use crate::{
     render,
 };
 
-/// How many characters of a description a list shows.
+/// Maximum characters of a description in a list.
 const SHOWN: usize = 60;
 
 /// What `homard skills` takes.
@@ -56,7 +56,6 @@ enum Command {
     Check,
 }
 
-/// Shows it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
@@ -69,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The skills of an agent: as they were judged, and as programs read them, in the same order.
+/// The skills of an agent: with their eligibility, and as JSON, in the same order.
 struct Shown {
     agent: String,
     book: Book,
@@ -124,7 +123,7 @@ impl Shown {
     }
 }
 
-/// The skills as people read them.
+/// Formats the skills as a table.
 fn table(skills: &[Judged]) -> String {
     let titles = ["SKILL", "STATE", "FROM", "FOR"].map(str::to_owned).to_vec();
     let line = |judged: &Judged| {

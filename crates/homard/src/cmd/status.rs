@@ -1,4 +1,4 @@
-//! `homard status`: what is set up, and what was talked about lately.
+//! `homard status`: shows the configuration, the gateway's state, and recent sessions.
 
 use anyhow::Result;
 use homard_agent::{Ambient, row::session_row, shortening};
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{config, render};
 
-/// How many sessions are shown.
+/// Maximum number of sessions shown.
 const RECENT: usize = 5;
 
-/// Shows where things are, whether the gateway answers, and the newest sessions.
+/// Shows the locations, whether the gateway answers, and the newest sessions.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let (setup, unusable) = Setup::inspect()?;
     let answer = setup.ask("status").await?;
@@ -36,10 +36,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     status["configPath"] = json!(paths.config);
     let file = paths.config.display();
     if let Some(why) = &unusable {
-        // A gateway that runs does not know yet that it could not start again.
+        // A running gateway does not know yet that it could not start again.
         status["notice"] = format!("{why}; no gateway starts with it; see: homard config validate").into();
     } else if !reachable {
-        // A gateway tells of its own config; without one, the file is all there is to tell of.
+        // A gateway reports on its own config; without one, the file is checked here.
         let warnings = setup.loaded.warnings.iter().map(|warning| format!("config file {file}, {warning}"));
         let outages = config::outages(&setup.loaded);
         let told: Vec<_> = setup.complaint.iter().cloned().chain(outages).chain(warnings).collect();
@@ -91,13 +91,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What the prompt for the first choice leaves out, why, and what to set to change that.
+/// Describes how the prompt for the primary model is shortened, why, and which setting changes that.
 fn shortened(standing: &Standing) -> Option<String> {
     let (model, shortened) = standing.shortened.iter().find(|(model, _)| *model == standing.first)?;
     Some(format!("{}; {}", shortening::explain(shortened, model), shortening::remedy(shortened, model)))
 }
 
-/// How many runs there are, by how they get on, and which of them do not.
+/// Describes the number of runs by state, and names the slow ones.
 fn in_words(work: &Value) -> String {
     let count = |name: &str| work.get(name).and_then(Value::as_u64).unwrap_or_default();
     let slow = ["longRunning", "stalled", "stuck"].map(count).iter().sum::<u64>();

@@ -1,4 +1,4 @@
-//! `homard trace`: what became of a message.
+//! `homard trace`: shows a run's timeline.
 
 mod told;
 
@@ -15,7 +15,7 @@ use homard_store::Store;
 use super::ask::Setup;
 use crate::{failure::Failure, render};
 
-/// How often a run at work is looked at.
+/// Polling interval for an active run.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What `homard trace` takes.
@@ -42,7 +42,7 @@ pub(super) struct Args {
     pub(super) json: bool,
 }
 
-/// Tells the life of a run: from the gateway, or from the state directory if none answers.
+/// Shows the timeline of a run: from the gateway, or from the state directory if none answers.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = Setup::find()?;
     if args.id == "list" {
@@ -67,7 +67,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The life of a run, and whether a gateway told it.
+/// Returns the timeline of a run, and whether it came from a gateway.
 async fn find(setup: &Setup, id: &str) -> Result<(Value, bool)> {
     if let Some(life) = setup.ask_with("runs.trace", json!({"id": id})).await? {
         return Ok((life, true));

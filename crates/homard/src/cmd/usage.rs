@@ -1,4 +1,4 @@
-//! `homard usage`: what models took, and what they may take.
+//! `homard usage`: shows token usage, cost and budgets.
 
 use anyhow::Result;
 use homard_agent::{Ambient, wire::life};
@@ -27,7 +27,7 @@ pub(super) struct Args {
     pub(super) json: bool,
 }
 
-/// Tells it: from the gateway, or from the state directory if none answers.
+/// Shows the usage: from the gateway, or from the state directory if none answers.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = Setup::find()?;
     let mut told = match setup.ask_with("usage.cost", json!({"days": args.days})).await? {

@@ -1,4 +1,4 @@
-//! The `cron` tool: scheduled jobs, and system events for the main session's next heartbeat.
+//! The `cron` tool: scheduled jobs, and `wake`, which sends a text to the main session.
 
 use std::sync::{Arc, OnceLock};
 

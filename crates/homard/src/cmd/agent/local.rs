@@ -1,4 +1,4 @@
-//! A turn in this process.
+//! Runs a turn in this process.
 
 use std::{env, path::PathBuf};
 
@@ -27,11 +27,11 @@ use crate::{
     signal::Signal,
 };
 
-/// Who asks: whoever can read the state directory owns it.
+/// The principal of the run: whoever can read the state directory owns it.
 const PRINCIPAL: &str = "owner";
 
-/// Takes the state directory, runs the turn in the current directory, and gives it back. If somebody else has the
-/// state directory, `way_out` says what to do.
+/// Locks the state directory, runs the turn in the current directory, and unlocks it. `way_out` is shown if another
+/// process holds the state directory.
 pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
     config::has_all(&chosen.loaded, &paths.config)?;
     let here = env::current_dir().context("the current directory is gone")?;
@@ -51,19 +51,19 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out
     let answer = drive(&house.hub, turn, here).await;
     approvals::finish(&house, &chosen.loaded.config, paths).await;
     tell_of_waiting(&house.hub);
-    // What an earlier run of the session said on a channel; what is not sent by then, the gateway sends.
+    // Gives pending deliveries of earlier runs of the session a moment; the gateway sends what remains.
     timeout(LEAVING, house.hub.posted()).await.ok();
     let closed = house.close().await;
     let answer = answer?;
     closed.map(|()| answer)
 }
 
-/// Whether a part that is down is one that turns use. A provider that is needed says so itself.
+/// Returns true if a disabled part is one that turns use. A required provider reports its failure itself.
 fn concerns_turns(outage: &str) -> bool {
     ["mcp.", "plugins.", "skills.", "tools."].iter().any(|section| outage.starts_with(section))
 }
 
-/// Takes up what earlier processes left unfinished in this session, which comes before this turn, and says so.
+/// Recovers the runs that earlier processes left unfinished in this session, which come before this turn, and says so.
 async fn take_up_earlier(hub: &Hub, key: &SessionKey) -> Result<()> {
     let runs =
         |count: usize| if count == 1 { "1 unfinished run".to_owned() } else { format!("{count} unfinished runs") };
@@ -81,7 +81,7 @@ async fn take_up_earlier(hub: &Hub, key: &SessionKey) -> Result<()> {
     Ok(())
 }
 
-/// Says which commands wait to be allowed, and how that is done without a gateway and with one.
+/// Lists the commands that are waiting for approval, and how to approve them with and without a gateway.
 fn tell_of_waiting(hub: &Hub) {
     for entry in hub.desk().into_iter().flat_map(Desk::pending) {
         let id = &entry.id;
@@ -154,7 +154,7 @@ fn finished(turn: &Turn, report: &Reported) -> Result<Answer> {
     Ok(Answer { document, result })
 }
 
-/// Stops the run, and waits a moment for its end.
+/// Aborts the run and waits a moment for its end.
 async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, follower: Follower, signal: Signal) -> Failure {
     let run = turn.params.idempotency_key.clone();
     let ended = timeout(LEAVING, async {

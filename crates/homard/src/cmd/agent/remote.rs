@@ -1,7 +1,7 @@
-//! A turn in a running gateway.
+//! Runs a turn in a running gateway.
 //!
-//! The run belongs to the gateway and does not end with the connection: when that breaks, the client connects again, sends the
-//! same request (the run id makes it the same run), and shows the rest.
+//! The run belongs to the gateway and does not end with the connection: when that breaks, the client connects again,
+//! sends the same request (the run id makes it the same run), and shows the rest.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use crate::{
     signal::Signal,
 };
 
-/// How long it is waited for that the answer is sent on its channel once.
+/// How long to wait for the first delivery attempt of the reply.
 const DELIVERY: Duration = Duration::from_secs(60);
-/// Pauses between attempts to reconnect: the first, and the longest.
+/// First and maximum pause between attempts to reconnect.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Maximum time of one `agent.wait`; it is repeated.
 const WAIT: Duration = Duration::from_secs(600);
-/// How the gateway's message begins if it is stopping: the run continues when it is back.
+/// Prefix of the gateway's message while it is stopping: the run continues when it is back.
 const DRAINING: &str = "gateway_draining";
-/// The scopes of the turn. A run has the tools that its connection's scopes cover, and whoever has the gateway's token is the
-/// owner.
+/// The scopes of the turn. A run has the tools that its connection's scopes cover, and the holder of the gateway's
+/// token is the owner.
 const SCOPES: [&str; 4] = ["operator.admin", "operator.write", "operator.read", "operator.approvals"];
 
 /// The gateway of a turn, and how to find it again.
@@ -44,44 +44,44 @@ pub(super) struct Link<'a> {
 }
 
 impl Link<'_> {
-    /// The gateway's address. A gateway that was restarted may listen on another port.
+    /// Returns the gateway's address. A restarted gateway may listen on another port.
     pub(super) fn target(&self) -> Result<Target> {
         Target::find(None, None, &self.chosen.loaded, self.paths)
     }
 
-    /// Connects with what a turn needs.
+    /// Connects with the scopes and capabilities of a turn.
     pub(super) async fn connect(&self, target: &Target) -> Result<Reached> {
         Client::connect(target, &SCOPES, self.caps).await
     }
 }
 
-/// What is known of the turn in the gateway.
+/// What is known about the turn in the gateway.
 #[derive(Debug, Default)]
 struct Asked {
-    /// The request `agent`.
+    /// Id of the `agent` request.
     id: String,
-    /// The request `agent.wait`, for a run that was in flight when the request came.
+    /// Id of the `agent.wait` request, for a run that was in flight when the request came.
     wait: Option<String>,
-    /// The run's session, once the gateway took it in.
+    /// The run's session, once the gateway has accepted it.
     session: Option<String>,
-    /// Whether anything was heard of the run on this connection.
+    /// True if anything was received about the run on this connection.
     is_heard: bool,
 }
 
-/// A time without a gateway.
+/// A period without a gateway.
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     until: Instant,
     pause: Duration,
 }
 
-/// What a frame means for the turn.
+/// The meaning of a frame for the turn.
 enum Step {
-    /// The run goes on.
+    /// The run continues.
     Nothing,
-    /// The run is in flight already: its end has to be waited for.
+    /// The run is in flight already: wait for its end.
     InFlight,
-    /// The run has ended, and its result has to be asked for.
+    /// The run has ended; its result has to be requested.
     Ended,
     /// The result.
     Answer(Answer),
@@ -107,7 +107,7 @@ impl From<Error> for Stop {
 
 /// Sends the turn and follows it to its end.
 ///
-/// From the moment of sending the gateway may have it, so whatever goes wrong from here on names the run.
+/// Once sent, the gateway may have accepted it, so every later failure names the run.
 pub(super) async fn run(mut client: Client, turn: &mut Turn, link: Link<'_>) -> Result<Answer> {
     let until = Instant::now() + deadline(turn.timeout);
     let (mut asked, mut outage) = (Asked::default(), None);
@@ -117,7 +117,7 @@ pub(super) async fn run(mut client: Client, turn: &mut Turn, link: Link<'_>) -> 
             Ok(answer) => break answer,
             Err(Stop::Failed(error)) => return Err(error),
             Err(Stop::Lost(why)) => {
-                // A gateway that is stopping still takes connections, and nothing else.
+                // A stopping gateway still accepts connections, but nothing else.
                 outage = outage.filter(|_| !asked.is_heard);
                 client = reconnect(turn, (&asked, &why), link, &mut outage).await?;
             }
@@ -153,7 +153,7 @@ async fn follow(client: &mut Client, turn: &mut Turn, asked: &mut Asked, until: 
                 let params = json!({"runId": turn.run(), "timeoutMs": u64::try_from(patience).unwrap_or(u64::MAX)});
                 asked.wait = Some(client.send("agent.wait", params).await?);
             }
-            // The same request again gets the stored result, or is in flight once more.
+            // Repeating the request returns the stored result, or is in flight once more.
             Step::Ended => {
                 asked.wait = None;
                 asked.id = client.send("agent", json!(turn.params)).await?;
@@ -163,7 +163,7 @@ async fn follow(client: &mut Client, turn: &mut Turn, asked: &mut Asked, until: 
     }
 }
 
-/// Connects again, until the gateway is back or patience ends.
+/// Reconnects until the gateway is back or the patience ends.
 async fn reconnect(
     turn: &mut Turn,
     (asked, why): (&Asked, &str),
@@ -199,19 +199,19 @@ async fn reconnect(
         outage.pause = (outage.pause * 2).min(LONGEST_PAUSE);
         match reached {
             Ok(Some(client)) => return Ok(client),
-            // Nobody listens yet, or the gateway is about to.
+            // The gateway does not listen yet, or is not ready.
             Ok(None) | Err(Stop::Lost(_)) => {}
             Err(Stop::Failed(error)) => return Err(error),
         }
     }
 }
 
-/// The user leaves while there is no connection: the run cannot be stopped from here.
+/// Failure for an interrupt without a connection: the run cannot be aborted from here.
 fn left(signal: Signal, turn: &Turn, asked: &Asked) -> Failure {
     interrupted(signal, &fate(turn.run(), asked)).of(turn.run(), "gateway")
 }
 
-/// Whether the answer arrived on its channel, as the gateway says it: `{status, error?}`.
+/// Returns whether the reply was delivered on its channel, as the gateway reports it: `{status, error?}`.
 async fn delivered(client: &mut Client, run: &str) -> Result<Value> {
     let id = client.send("agent.wait", json!({"runId": run, "timeoutMs": DELIVERY.as_millis() as u64})).await?;
     loop {
@@ -225,20 +225,20 @@ async fn delivered(client: &mut Client, run: &str) -> Result<Value> {
     }
 }
 
-/// The turn is over, and nobody knows whether its answer arrived.
+/// Failure for a finished turn whose delivery is unknown.
 fn unsure(turn: &Turn, why: &Error) -> Failure {
     let text = format!("the answer is there, but it is not known whether it was delivered: {why}");
     Failure::new("connection", text).of(turn.run(), "gateway")
 }
 
-/// How long the gateway's last answer is waited for: a little longer than the run may take, where zero is as long as it
-/// takes.
+/// Returns how long to wait for the gateway's final response: a little longer than the run's timeout. A timeout of zero
+/// means no limit.
 fn deadline(timeout: Duration) -> Duration {
     let timeout = if timeout.is_zero() { Duration::from_secs(assemble::MAX_TIMEOUT) } else { timeout };
     timeout + Duration::from_secs(30)
 }
 
-/// Takes one frame in.
+/// Processes one frame.
 fn take(turn: &mut Turn, asked: &mut Asked, incoming: Incoming) -> Result<Step> {
     match incoming {
         Incoming::Answer { id, answer } if id == asked.id => {
@@ -263,7 +263,7 @@ fn take(turn: &mut Turn, asked: &mut Asked, incoming: Incoming) -> Result<Step> 
             })
         }
         Incoming::News { event, payload } if event == "agent" => {
-            // An event of a newer gateway that this one cannot read is not worth a failure.
+            // An event of a newer gateway that cannot be parsed is ignored.
             if let Ok(step) = serde_json::from_value::<Agent>(payload)
                 && step.run_id == turn.run()
             {
@@ -290,10 +290,10 @@ fn finished(turn: &Turn, payload: Value) -> Result<Answer> {
     }
 }
 
-/// Stops the run, and waits a moment for its end.
+/// Aborts the run and waits a moment for its end.
 async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: Signal) -> Failure {
     let ended = timeout(LEAVING, async {
-        // A run that was not taken in yet cannot be stopped; the gateway's first answer names its session.
+        // A run that is not accepted yet cannot be aborted; the gateway's first response names its session.
         while asked.session.is_none() {
             if let Step::Answer(_) = take(turn, asked, client.next().await?)? {
                 return Ok(());
@@ -303,7 +303,7 @@ async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: S
         while !matches!(take(turn, asked, client.next().await?)?, Step::Answer(_) | Step::Ended) {}
         anyhow::Ok(())
     });
-    // The run's end may come as an answer or as a failure of that run; only silence and a lost connection are not one.
+    // A response or a failure of that run shows that it ended; silence or a lost connection does not.
     let stopped = match ended.await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => error.downcast_ref::<Failure>().is_some_and(|failure| failure.run.is_some()),
@@ -313,17 +313,17 @@ async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: S
     interrupted(signal, &state).of(turn.run(), "gateway")
 }
 
-/// The end of the turn is not known.
+/// Failure for a turn whose end is unknown.
 fn unknown(turn: &Turn, asked: &Asked, why: &str) -> Failure {
     let fate = match asked.session {
-        // A refusal is an answer.
+        // A rejection is a definite answer.
         None if why.starts_with(DRAINING) => format!("run {} was not accepted", turn.run()),
         Some(_) | None => fate(turn.run(), asked),
     };
     Failure::new("connection", format!("{why}\n{fate}")).of(turn.run(), "gateway")
 }
 
-/// What is known of a run whose end was not seen, and how to find out.
+/// Says what is known about a run whose end was not seen, and how to find out.
 fn fate(run: &str, asked: &Asked) -> String {
     match asked.session {
         Some(_) => format!("run {run} was accepted and goes on in the gateway; see: homard trace {run}"),

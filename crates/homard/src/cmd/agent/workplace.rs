@@ -1,4 +1,4 @@
-//! Whether a local turn may work in the current directory, asked on a terminal where that is risky.
+//! Checks whether a local turn may work in the current directory, with a confirmation on the terminal if that is risky.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use crate::{assemble::workplace, cmd::prompt, config::Config, failure::Failure, paths::Paths};
 
-/// Checks that a turn may work in a directory: asks on a terminal where that is risky, and refuses without one.
-/// `is_allowed` says that the user has agreed already, by the flag.
+/// Checks that a turn may work in a directory: asks on a terminal if that is risky, and refuses without one.
+/// `is_allowed` means that the user has already agreed, by the flag.
 pub(super) fn check(directory: &Path, config: &Config, paths: &Paths, is_allowed: bool) -> Result<()> {
     let shown = directory.display();
     if let Some(refusal) = workplace::refusal(directory, config, paths) {

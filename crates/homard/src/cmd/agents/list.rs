@@ -1,4 +1,4 @@
-//! The agents there are.
+//! Lists the agents.
 
 use anyhow::Result;
 use homard_config::Loaded;
@@ -38,7 +38,7 @@ pub(super) fn run(loaded: &Loaded<Config>, paths: &Paths, wants_bindings: bool, 
     Ok(())
 }
 
-/// An agent as programs read it. Names of OpenClaw's where it has one.
+/// Returns an agent as JSON, with OpenClaw's field names where it has them.
 fn row(config: &Config, paths: &Paths, agent: &Member<'_>, (models, rules): (&Models, Vec<String>)) -> Value {
     let workspace = workspace(config, paths, agent);
     let said = &agent.said.identity;
@@ -73,7 +73,7 @@ fn row(config: &Config, paths: &Paths, agent: &Member<'_>, (models, rules): (&Mo
     row
 }
 
-/// The agents as people read them.
+/// Formats the agents as a table.
 fn table(rows: &[Value]) -> String {
     let titles = ["AGENT", "NAME", "MODEL", "SKILLS", "BINDINGS", "WORKSPACE"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
@@ -99,7 +99,7 @@ fn table(rows: &[Value]) -> String {
     render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
 }
 
-/// Who answers whom.
+/// Formats the bindings as a table.
 fn rules(rows: &[Value]) -> String {
     let line = |row: &Value, whom: &str| vec![render::harmless(whom), row["id"].as_str().unwrap_or("-").to_owned()];
     let mut lines = vec![vec!["MESSAGES FROM".to_owned(), "GO TO".to_owned()]];

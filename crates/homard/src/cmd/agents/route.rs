@@ -1,4 +1,4 @@
-//! Where a message would go.
+//! Shows where a message would be routed.
 
 use anyhow::Result;
 use homard_agent::routing::{Binding, DmScope, Origin, Peer, PeerKind, Routed, Routes, Rule, route};
@@ -38,7 +38,7 @@ pub(super) struct Args {
     owner: bool,
 }
 
-/// Tells which agent would answer, in which session, and why.
+/// Shows which agent would answer, in which session, and why.
 pub(super) fn run(config: &Config, args: &Args, wants_json: bool) -> Result<()> {
     let routes = routes(config);
     let origin = origin(config, args)?;
@@ -82,7 +82,8 @@ fn account(config: &Config, args: &Args) -> ChannelAccount {
     ChannelAccount::new(&channel, args.account.as_deref().unwrap_or_default(), issuer(&channel), count <= 1)
 }
 
-/// The binding that was followed, with its place in the config: the first that by itself leads to the same.
+/// Returns the binding that was followed, with its index in the config: the first one that by itself gives the same
+/// result.
 fn followed(config: &Config, routes: &Routes, origin: &Origin, routed: &Routed) -> Option<(usize, Binding)> {
     let leads_there = |binding: &Binding| {
         let alone = Routes { bindings: vec![binding.clone()], ..routes.clone() };
@@ -91,7 +92,7 @@ fn followed(config: &Config, routes: &Routes, origin: &Origin, routed: &Routed) 
     bindings(config).into_iter().find(|(_, binding)| leads_there(binding))
 }
 
-/// Why this agent answers.
+/// Says why this agent answers.
 fn why(routed: &Routed, followed: Option<&(usize, Binding)>) -> String {
     let fits = match routed.matched {
         Rule::Peer => "this conversation",
@@ -108,7 +109,7 @@ fn why(routed: &Routed, followed: Option<&(usize, Binding)>) -> String {
     }
 }
 
-/// Why the conversation is kept there.
+/// Says why the message belongs to this session.
 fn kept(routes: &Routes, origin: &Origin) -> &'static str {
     match (origin.peer.kind, routes.dm_scope) {
         (PeerKind::Group, _) => "every group has a session of its own",

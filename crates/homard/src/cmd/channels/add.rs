@@ -1,4 +1,4 @@
-//! `homard channels add` and `remove`: a section of the config.
+//! `homard channels add` and `remove`: edit a section of the config.
 
 use anyhow::Result;
 use homard_config::{edit, path::Path};
@@ -45,7 +45,7 @@ pub(super) struct Remove {
     account: Option<String>,
 }
 
-/// The name of a channel that there is.
+/// Returns the normalized name of a known channel.
 fn known(channel: &str) -> Result<String, Failure> {
     let name = channel.trim().to_lowercase();
     if KINDS.iter().any(|(known, _)| *known == name) {
@@ -65,7 +65,7 @@ fn section(channel: &str, account: Option<&str>) -> Result<Path, Failure> {
 }
 
 impl Add {
-    /// What is to be written, by key.
+    /// Returns the settings to write, by key.
     fn settings(&self, channel: &str) -> Result<Vec<(&'static str, Value)>, Failure> {
         let given =
             |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
@@ -106,7 +106,7 @@ impl Add {
         }
     }
 
-    /// Sets the channel up.
+    /// Adds the channel to the config.
     pub(super) fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
         let channel = known(&self.channel)?;
@@ -137,7 +137,7 @@ impl Add {
 }
 
 impl Remove {
-    /// Takes the channel out.
+    /// Removes the channel from the config.
     pub(super) fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
         let channel = known(&self.channel)?;

@@ -1,4 +1,4 @@
-//! What people read about channels.
+//! Formats channels for the terminal.
 
 use anyhow::Result;
 use homard_agent::{Ambient, ambient::iso};
@@ -50,7 +50,7 @@ fn state(channel: &str, account: &Account, is_known: bool) -> String {
     }
 }
 
-/// What an account needs and does not have, and what to do about it.
+/// Returns what a channel account lacks, and how to fix it.
 pub(in crate::cmd) fn lack(channel: &str, account: &Account) -> Option<(&'static str, &'static str)> {
     match channel {
         "telegram" => {
@@ -65,7 +65,7 @@ pub(in crate::cmd) fn lack(channel: &str, account: &Account) -> Option<(&'static
     }
 }
 
-/// How the gateway's channels are doing.
+/// Formats the state of the gateway's channels.
 pub(super) fn status(answer: &Value) -> String {
     let now = Ambient::system().now_ms();
     let mut lines = Vec::new();
@@ -108,7 +108,7 @@ pub(super) fn status(answer: &Value) -> String {
     render::harmless(&lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What has not been said, if there is anything.
+/// Formats the undelivered messages, if any.
 fn unsent(outbox: &Value) -> Vec<String> {
     let unknown = outbox["unknown"].as_array().cloned().unwrap_or_default();
     let mut people: Vec<_> = unknown.iter().filter_map(|row| row["to"].as_str()).collect();
@@ -124,7 +124,7 @@ fn unsent(outbox: &Value) -> Vec<String> {
     waits.into_iter().chain(may_be).collect()
 }
 
-/// What happened on a channel of late.
+/// Formats recent incidents of a channel.
 pub(super) fn logs(answer: &Value) -> String {
     let lines = answer["lines"].as_array().into_iter().flatten().map(|line| {
         let at = line["ts"].as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What is on disk in the end, against what the clients were told.
+//! Compares the final state on disk with what the clients received.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,43 +9,43 @@ use super::{
     stage::{History, Told},
 };
 
-/// What is on disk.
+/// The final state on disk.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
-    /// The transcripts, by name.
+    /// Transcripts, by name.
     pub(super) transcripts: BTreeMap<String, String>,
-    /// The file to which every run adds its line.
+    /// The file to which every run appends its line.
     pub(super) counter: String,
 }
 
-/// What came of all runs.
+/// The result of all runs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Findings {
     pub(super) accepted: usize,
     pub(super) finished: usize,
-    /// Ended as `INTERRUPTED`, because the gateway died too often while they were at work.
+    /// Ended as `INTERRUPTED`, because the gateway died too often while they were active.
     pub(super) interrupted: usize,
-    /// Effects whose outcome nobody can know: the gateway died while they were at work.
+    /// Side effects with an unknown outcome: the gateway died while they were running.
     pub(super) unknown: usize,
     /// Runs that were accepted and have no end, or whose message or effect is gone.
     pub(super) lost: BTreeSet<String>,
     pub(super) doubled_effects: BTreeSet<String>,
     pub(super) doubled_inputs: BTreeSet<String>,
-    /// Everything else that must not be.
+    /// All other violations.
     pub(super) problems: Vec<String>,
 }
 
-/// What the transcripts say of the runs, counted.
+/// Counts from the transcripts.
 #[derive(Debug, Default)]
 struct Seen {
     inputs: BTreeMap<String, usize>,
     last_words: BTreeMap<String, usize>,
-    /// Runs whose command answered, and whether that went well.
+    /// Runs whose command returned, and whether it succeeded.
     counted: BTreeMap<String, bool>,
     problems: Vec<String>,
 }
 
-/// Compares.
+/// Compares the clients' history with the disk.
 pub(super) fn check(history: &History, disk: &Disk) -> Findings {
     let mut seen = Seen::default();
     for (name, text) in &disk.transcripts {
@@ -106,7 +106,7 @@ pub(super) fn check(history: &History, disk: &Disk) -> Findings {
     found
 }
 
-/// Reads a transcript: every line is JSON and follows the one before, runs keep their order, calls their answers.
+/// Checks a transcript: every line is JSON and linked to the previous one, runs are in order, tool calls have results.
 fn read(history: &History, name: &str, text: &str, seen: &mut Seen) {
     let (mut parent, mut place, mut calls) = (Value::Null, None, BTreeMap::new());
     for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -185,7 +185,7 @@ mod tests {
         text
     }
 
-    /// What a good run leaves behind.
+    /// Returns the entries of a successful run.
     fn lines(id: &str) -> Vec<Value> {
         let call = format!("count_{id}");
         vec![

@@ -1,16 +1,16 @@
-//! Chance that can be repeated: the same seed throws the same numbers.
+//! Seeded pseudo-random numbers.
 
-/// A generator of numbers that look random (splitmix64).
+/// A pseudo-random number generator (splitmix64).
 #[derive(Debug, Clone)]
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// Dice that begin with this seed.
+    /// Creates a generator with this seed.
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Dice for a part of the whole, which do not depend on how often others throw theirs.
+    /// Creates a generator for a named part, independent of the numbers drawn by others.
     pub(super) fn of(seed: u64, name: &str) -> Self {
         // FNV-1a.
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -25,12 +25,12 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, which is at least one.
+    /// Returns a number below `limit`, which is at least one.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.throw() % limit.max(1)
     }
 
-    /// True so many times of a hundred.
+    /// Returns true with a probability of `chance` percent.
     pub(super) fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }

@@ -1,4 +1,4 @@
-//! Who kills: at which moment, and how often.
+//! Decides when the gateway is killed, and kills it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,17 +15,17 @@ use super::{
     victim::Victim,
 };
 
-/// How long a moment is waited for; a gateway that is not busy dies of boredom.
+/// How long to wait for a moment; after that the gateway is killed anyway.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// When the gateway is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Death {
-    /// So long after its process began: while it takes up what it finds.
+    /// This long after its process started: during recovery.
     Early(Duration),
-    /// When this has happened so often, and a little later.
+    /// When this has happened that many times, and a little later.
     At(Moment, u64, Duration),
-    /// So long after it was ready.
+    /// This long after it was ready.
     Sometime(Duration),
 }
 
@@ -39,23 +39,23 @@ impl Death {
         match dice.below(10) {
             0 => Self::Early(Duration::from_millis(dice.below(40))),
             1..3 => Self::Sometime(Duration::from_millis(dice.below(150))),
-            // Half of them at once, the others a moment later.
+            // Half of them immediately, the others a moment later.
             3..7 => Self::At(moment, often, Duration::ZERO),
             _ => Self::At(moment, often, Duration::from_micros(dice.below(5_000))),
         }
     }
 }
 
-/// What came of the killing.
+/// The result of the kills.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Killed {
     pub(super) kills: usize,
     pub(super) restarts: usize,
-    /// How long each start after a kill took.
+    /// Time of each start after a kill.
     pub(super) ready: Vec<Duration>,
 }
 
-/// Starts the gateway and kills it, again and again.
+/// Starts the gateway and kills it, repeatedly.
 pub(super) async fn kill(
     (victim, kills): (&Victim, usize),
     stage: &Arc<Stage>,
@@ -99,7 +99,7 @@ async fn await_death(death: Death, moments: &mut UnboundedReceiver<Moment>) {
                     }
                 }
             };
-            // Whether it came or not, the gateway dies now.
+            // The gateway is killed now, whether the moment came or not.
             timeout(PATIENCE, happened).await.ok();
             if !after.is_zero() {
                 sleep(after).await;

@@ -1,4 +1,4 @@
-//! The scripted model: a few lines of HTTP on loopback that speak OpenAI's Chat Completions.
+//! The scripted model: a minimal HTTP server on loopback that speaks OpenAI's Chat Completions.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -16,7 +16,7 @@ use super::{
     stage::{Moment, Stage},
 };
 
-/// The most that a request may hold.
+/// Maximum size of a request.
 const MAX_REQUEST: usize = 64 << 20;
 
 /// The running server. It ends when it is dropped.
@@ -27,16 +27,16 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Listens on a free port of loopback.
+    /// Listens on a free loopback port.
     pub(super) async fn start(stage: Arc<Stage>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot start the scripted model")?;
         let port = listener.local_addr()?.port();
         let serving = task::spawn("model", async move {
             loop {
-                // A connection that cannot be taken is its client's concern.
+                // Failed accepts are ignored; the client retries.
                 let Ok((stream, _)) = listener.accept().await else { continue };
                 let stage = stage.clone();
-                // Ends with its connection: the gateway was killed, or has its answer.
+                // Ends with its connection: the gateway was killed, or has the response.
                 drop(task::spawn("answer", async move { serve(stream, &stage).await.ok() }));
             }
         });
@@ -87,7 +87,7 @@ fn event(delta: &Value, finish: Option<&str>) -> String {
     format!("data: {}\n\n", json!({"id": "chaos", "object": "chat.completion.chunk", "choices": choices}))
 }
 
-/// The run that a request is about, and how many answers it had so far.
+/// Returns the run that a request belongs to, and the number of its previous answers.
 fn asked(messages: &[Value]) -> Option<(String, usize)> {
     let last = messages.iter().rposition(|message| message["role"] == "user")?;
     let content = &messages[last]["content"];
@@ -98,7 +98,7 @@ fn asked(messages: &[Value]) -> Option<(String, usize)> {
     Some((script::id_in(&text)?.to_owned(), answers))
 }
 
-/// The body of a request.
+/// Reads the body of a request.
 async fn read(stream: &mut TcpStream) -> Result<Value> {
     let mut reader = BufReader::new(stream);
     let mut length = 0;

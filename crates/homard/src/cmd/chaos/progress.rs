@@ -1,4 +1,4 @@
-//! How far the killing is: a bar on a terminal, a line now and then elsewhere. Both go to stderr.
+//! Progress: a bar on a terminal, an occasional line elsewhere. Both go to stderr.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use super::stage::{History, Stage};
 use crate::render;
 
-/// How wide the bar is.
+/// Width of the bar.
 const WIDTH: usize = 30;
-/// How many lines are written where there is no terminal.
+/// Number of lines written without a terminal.
 const LINES: usize = 10;
 
-/// How far the killing is.
+/// Progress of the kills.
 #[derive(Debug)]
 pub(super) struct Progress {
     kills: usize,
@@ -21,12 +21,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Nothing was killed yet.
+    /// Starts at zero kills.
     pub(super) fn new(kills: usize) -> Self {
         Self { kills, begun: Instant::now(), is_terminal: io::stderr().is_terminal() }
     }
 
-    /// Says how far it is.
+    /// Shows the progress.
     pub(super) fn show(&self, killed: usize, stage: &Stage) {
         let step = (self.kills / LINES).max(1);
         if !self.is_terminal && !killed.is_multiple_of(step) && killed != self.kills {
@@ -36,7 +36,7 @@ impl Progress {
         let line = line((killed, self.kills), &stage.history(), seconds);
         if self.is_terminal {
             let end = if killed == self.kills { "\n" } else { "" };
-            // There is nowhere to complain if nobody reads it.
+            // A failure cannot be reported and is ignored.
             write!(io::stderr().lock(), "\r{}{line}\x1b[K{end}", bar(killed, self.kills)).ok();
         } else {
             render::remark(&line);

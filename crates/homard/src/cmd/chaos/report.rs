@@ -1,4 +1,4 @@
-//! What is printed in the end: a table for people, a document for programs.
+//! The final report: a table for people, a document for programs.
 
 use std::{path::Path, time::Duration};
 
@@ -7,28 +7,28 @@ use serde_json::{Value, json};
 use super::{check::Findings, killer::Killed};
 use crate::render;
 
-/// All that came of it.
+/// The final report.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub(super) seed: u64,
     pub(super) killed: Killed,
     pub(super) found: Findings,
-    /// How often the model was asked.
+    /// Number of model requests.
     pub(super) requests: usize,
     pub(super) problems: Vec<String>,
     pub(super) took: Duration,
-    /// Where everything is, if it was kept.
+    /// Where the files are, if they were kept.
     pub(super) kept: Option<&'a Path>,
 }
 
 impl Report<'_> {
-    /// Whether nothing was lost, doubled or otherwise wrong.
+    /// Returns true if nothing was lost, doubled or otherwise wrong.
     pub(super) fn is_good(&self) -> bool {
         let Findings { lost, doubled_effects, doubled_inputs, .. } = &self.found;
         lost.is_empty() && doubled_effects.is_empty() && doubled_inputs.is_empty() && self.problems.is_empty()
     }
 
-    /// For people.
+    /// Formats the report for people.
     pub(super) fn to_table(&self) -> String {
         let Killed { kills, restarts, .. } = &self.killed;
         let found = &self.found;
@@ -52,7 +52,7 @@ impl Report<'_> {
         render::table(&rows.map(|(name, value)| vec![name.to_owned(), value]))
     }
 
-    /// For programs.
+    /// Formats the report for programs.
     pub(super) fn to_json(&self) -> Value {
         let Findings { accepted, finished, interrupted, unknown, lost, doubled_effects, doubled_inputs, .. } =
             &self.found;
@@ -66,7 +66,7 @@ impl Report<'_> {
         })
     }
 
-    /// How long it took to be ready after a kill: the median and the longest, in milliseconds.
+    /// Returns the time to readiness after a kill: median and maximum in milliseconds.
     fn ready(&self) -> (u128, u128) {
         let mut ready = self.killed.ready.clone();
         ready.sort_unstable();

@@ -1,7 +1,8 @@
-//! What the scripted model does with a message: a pure function of the message and of what was done about it so far.
+//! The script of the model: a pure function of the message and of the answers so far.
 //!
-//! `chaos 3-17` is answered with some words and a command that adds the line `3-17` to a file, sometimes with a look at
-//! another file, and then with a last text that names `3-17`. Some take long, so that a kill can hit every phase.
+//! `chaos 3-17` is answered with some words and a command that appends the line `3-17` to a file, sometimes with a call
+//! that reads another file, and then with a final text that names `3-17`. Some answers are slow, so that a kill can hit
+//! every phase.
 
 use std::time::Duration;
 
@@ -9,22 +10,22 @@ use serde_json::{Value, json};
 
 use super::dice::Dice;
 
-/// The file that every run adds its line to, in the workspace.
+/// The file in the workspace that every run appends its line to.
 pub(super) const COUNTER: &str = "counter.txt";
-/// The file that some runs look at, in the workspace.
+/// The file in the workspace that some runs read.
 pub(super) const NOTES: &str = "notes.txt";
 
-/// What the user says for a run.
+/// Returns the user's message of a run.
 pub(super) fn message(id: &str) -> String {
     format!("chaos {id} please")
 }
 
-/// The run that a message is about.
+/// Returns the run that a message belongs to.
 pub(super) fn id_in(text: &str) -> Option<&str> {
     text.split_once("chaos ")?.1.split_whitespace().next()
 }
 
-/// The last words of a run.
+/// Returns the final reply of a run.
 pub(super) fn last_words(id: &str) -> String {
     format!("{id} is counted")
 }
@@ -32,14 +33,14 @@ pub(super) fn last_words(id: &str) -> String {
 /// One answer of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
-    /// Its words, and how long each takes.
+    /// Its words; `pause` is the time before each.
     pub(super) words: Vec<String>,
     pub(super) pause: Duration,
-    /// The call that follows: its id, the tool and the arguments.
+    /// The tool call that follows: its id, the tool and the arguments.
     pub(super) call: Option<(String, &'static str, Value)>,
 }
 
-/// The answer to a message, after so many answers to it.
+/// Returns the next answer to a message, given the number of previous ones.
 pub(super) fn answer(id: &str, answers: usize) -> Answer {
     let mut dice = Dice::of(answers as u64, id);
     let pause = match dice.below(10) {
@@ -62,7 +63,7 @@ pub(super) fn answer(id: &str, answers: usize) -> Answer {
     }
 }
 
-/// Counts the run, with some time before or after it.
+/// Returns a command that counts the run, with a delay before or after it.
 fn command(id: &str, dice: &mut Dice) -> String {
     let count = format!("echo {id} >> {COUNTER}");
     match dice.below(4) {
@@ -72,8 +73,8 @@ fn command(id: &str, dice: &mut Dice) -> String {
     }
 }
 
-/// What is wrong with a request: every call is answered once, directly after its message and in order, and nothing else
-/// is an answer.
+/// Checks the pairing in a request: every tool call has one result, directly after its message and in order, and there
+/// are no other results.
 pub(super) fn unpaired(messages: &[Value]) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     for message in messages {

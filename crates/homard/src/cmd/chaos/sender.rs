@@ -1,8 +1,8 @@
-//! A client that keeps a session busy: it sends runs, sends them again after every lost connection, and takes note of
-//! all that it is told.
+//! A client that keeps a session busy: it sends runs, sends them again after every lost connection, and records every
+//! response.
 //!
-//! The next run is sent when the one before is accepted, not when it ended, so runs wait in line, and their order is
-//! known. Nothing is taken for lost while its key can be sent again.
+//! The next run is sent when the previous one is accepted, not when it has ended, so runs are queued and their order is
+//! known. A run counts as lost only if its key cannot be sent again.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,37 +20,37 @@ use super::{
 };
 use crate::client::{Client, Incoming, Reached, Refusal};
 
-/// How many runs a session gets before the next one is begun, so that no history grows long.
+/// Number of runs per session before the next one is started, so that histories stay short.
 const PER_SESSION: usize = 20;
-/// How long a client holds off after a lost connection, unless the gateway moves in the meantime.
+/// Pause after a lost connection, unless the gateway's port changes in the meantime.
 const BREATH: Duration = Duration::from_millis(5);
-/// How long a client waits for the end of a run in one question.
+/// Timeout of one `agent.wait` in milliseconds.
 const PATIENCE_MS: u64 = 60_000;
 
-/// The client of one session after the other.
+/// A client that uses one session after the other.
 #[derive(Debug)]
 pub(super) struct Sender {
     stage: Arc<Stage>,
     number: usize,
     dice: Dice,
     sent: usize,
-    /// The runs whose end it has not heard, in the order in which they were sent.
+    /// Runs whose end was not received, in the order in which they were sent.
     open: Vec<String>,
 }
 
-/// What was asked with a request.
+/// The purpose of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    /// To run this.
+    /// To start this run.
     Run(String),
-    /// To wait for this.
+    /// To wait for this run.
     Wait(String),
-    /// Whether this ended, because asking for it was refused with these words.
+    /// To find out whether this run has ended, because its request was rejected with this message.
     Doubt(String, String),
 }
 
 impl Sender {
-    /// Client number so and so.
+    /// Creates the client with this number.
     pub(super) fn new(stage: Arc<Stage>, number: usize, seed: u64) -> Self {
         Self { stage, number, dice: Dice::of(seed, &format!("client {number}")), sent: 0, open: Vec::new() }
     }
@@ -66,12 +66,12 @@ impl Sender {
             if self.talk(port).await.is_ok() {
                 return;
             }
-            // It was killed; whoever killed it starts it again and says where.
+            // The gateway was killed; the killer restarts it and announces its port.
             tokio::time::timeout(BREATH, door.changed()).await.ok();
         }
     }
 
-    /// One connection, until it is lost or there is nothing left to say.
+    /// Uses one connection until it is lost or nothing is left to send.
     async fn talk(&mut self, port: u16) -> Result<()> {
         let target = self.stage.target(port);
         let Reached::Gateway(client) =
@@ -101,22 +101,22 @@ impl Sender {
     }
 }
 
-/// The session that a client's nth run belongs to.
+/// Returns the session of a client's nth run.
 fn session(client: usize, sent: usize) -> String {
     format!("chaos-{client}-{}", sent / PER_SESSION)
 }
 
-/// The parameters of a run; the same for the same run, always.
+/// Returns the parameters of a run; always the same for the same run.
 pub(super) fn params(id: &str, session: &str) -> Value {
     json!({"message": script::message(id), "sessionKey": session, "idempotencyKey": key(id), "timeout": 60})
 }
 
-/// The key of a run.
+/// Returns the idempotency key of a run.
 pub(super) fn key(id: &str) -> String {
     format!("chaos-{id}")
 }
 
-/// What a final answer says.
+/// Returns the result in a final response.
 pub(super) fn final_answer(answer: &Result<Value, Refusal>) -> Told {
     match answer {
         Ok(payload) if payload["status"] == "ok" => {
@@ -140,7 +140,7 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// Sends the next run if the one before is accepted.
+    /// Sends the next run if the previous one is accepted.
     async fn send_next(&mut self, depth: usize) -> Result<()> {
         if self.unaccepted.is_some() {
             return Ok(());
@@ -169,13 +169,13 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Takes in the next frame.
+    /// Processes the next frame.
     async fn hear(&mut self) -> Result<()> {
         let closing = self.sender.stage.closing.clone();
         let incoming = tokio::select! {
             biased;
             incoming = self.client.next() => incoming?,
-            // So that a client with nothing to wait for can go.
+            // Lets a client with nothing to wait for end.
             () = closing.cancelled(), if self.sender.open.is_empty() => return Ok(()),
         };
         match incoming {
@@ -191,7 +191,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// An answer to `agent`.
+    /// Handles a response to `agent`.
     async fn ran(&mut self, request: String, id: String, answer: Result<Value, Refusal>) -> Result<()> {
         let was_unaccepted = self.unaccepted.take_if(|unaccepted| *unaccepted == id).is_some();
         match &answer {
@@ -204,7 +204,7 @@ impl Talk<'_> {
                 let asked = Asked::Wait(id.clone());
                 self.ask_for_end(&id, PATIENCE_MS, asked).await?;
             }
-            // Refused, or ended badly long ago: the store knows.
+            // Rejected, or failed earlier: the store knows which.
             Err(refusal) if was_unaccepted => {
                 let asked = Asked::Doubt(id.clone(), refusal.message.clone());
                 self.ask_for_end(&id, 0, asked).await?;
@@ -214,7 +214,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// An answer to `agent.wait`: when the run is over, its reply is asked for with the same key.
+    /// Handles a response to `agent.wait`: once the run has ended, its reply is requested with the same key.
     async fn waited(&mut self, id: String, answer: Result<Value, Refusal>) -> Result<()> {
         let status = answer.as_ref().ok().and_then(|payload| payload["status"].as_str());
         if matches!(status, Some("timeout" | "pending")) {
@@ -224,7 +224,7 @@ impl Talk<'_> {
         self.ask_to_run(id).await
     }
 
-    /// Whether a run that was refused had ended.
+    /// Decides whether a rejected run had ended.
     fn settle(&mut self, id: &str, words: &str, answer: Result<Value, Refusal>) {
         match answer {
             Ok(payload) if payload["status"] == "error" && payload["error"] == words => {
@@ -243,7 +243,7 @@ impl Talk<'_> {
         self.sender.open.retain(|open| open != id);
     }
 
-    /// News of a run; only that of its own is of interest.
+    /// Records an event of one of this client's runs; others are ignored.
     fn note(&self, payload: &Value) {
         let run = payload["runId"].as_str().and_then(|run| run.strip_prefix("chaos-"));
         let own = format!("{}-", self.sender.number);

@@ -1,4 +1,4 @@
-//! What the players share: where the gateway is, what just happened, and all that the clients were told.
+//! Shared state: the gateway's port, the latest events, and everything the clients received.
 
 use std::{
     collections::BTreeMap,
@@ -10,35 +10,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{client::Target, secret::Secret};
 
-/// How many problems are told; the others are counted.
+/// Maximum number of problems that are listed; the others are counted.
 const TOLD: usize = 20;
 
-/// Something just happened, and a kill may follow.
+/// An event after which a kill may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// A client read that its run is accepted.
+    /// A client received `accepted` for its run.
     Accepted,
-    /// The model said a word.
+    /// The model sent a word.
     Word,
-    /// A client read that a tool begins.
+    /// A client received the start of a tool.
     Tool,
-    /// The model said the last word of a run.
+    /// The model sent the last word of a run.
     LastWord,
-    /// A client read that its run ended.
+    /// A client received the end of its run.
     Ended,
 }
 
 impl Moment {
-    /// All of them.
+    /// All moments.
     pub(super) const ALL: [Self; 5] = [Self::Accepted, Self::Word, Self::Tool, Self::LastWord, Self::Ended];
 }
 
-/// What a client was told of the end of a run.
+/// The result of a run as a client received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
-    /// It went well, and this is the reply.
+    /// Success, with the reply.
     Done(String),
-    /// It did not, and this is why.
+    /// Failure, with the reason.
     Failed(String),
 }
 
@@ -46,21 +46,21 @@ pub(super) enum Told {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) session: String,
-    /// Its place among the runs of its client: the next is sent only when this one is accepted.
+    /// Index among the runs of its client: the next one is sent only when this one is accepted.
     pub(super) place: usize,
     pub(super) is_accepted: bool,
     pub(super) told: Option<Told>,
-    /// How often its end was announced.
+    /// How many times its end was received as an event.
     pub(super) ends: usize,
 }
 
-/// All that the clients know.
+/// Everything the clients know.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) runs: BTreeMap<String, Run>,
-    /// How often the model was asked.
+    /// Number of model requests.
     pub(super) requests: usize,
-    /// What must not happen and did, beside what is counted elsewhere.
+    /// Violations that are not counted elsewhere.
     pub(super) problems: Vec<String>,
 }
 
@@ -69,12 +69,12 @@ impl History {
         self.runs.entry(id.to_owned()).or_default()
     }
 
-    /// Takes note of something that must not happen.
+    /// Records a violation.
     pub(super) fn problem(&mut self, what: String) {
         self.problems.push(what);
     }
 
-    /// Takes note of an answer; whoever asks again must hear the same.
+    /// Records a result; repeated requests must return the same one.
     pub(super) fn told(&mut self, id: &str, told: Told) {
         let run = self.run(id);
         run.is_accepted = true;
@@ -88,7 +88,7 @@ impl History {
         }
     }
 
-    /// The first problems, and how many more there are.
+    /// Returns the first problems and the number of the others.
     pub(super) fn some_problems(&self) -> Vec<String> {
         let more = self.problems.len().saturating_sub(TOLD);
         let told = self.problems.iter().take(TOLD).cloned();
@@ -96,12 +96,12 @@ impl History {
     }
 }
 
-/// What the players share.
+/// The shared state.
 #[derive(Debug)]
 pub(super) struct Stage {
-    /// Where the gateway listens while it does.
+    /// The gateway's port while it listens.
     pub(super) door: watch::Sender<Option<u16>>,
-    /// Fires when no more runs are to be sent.
+    /// Cancelled when no more runs are to be sent.
     pub(super) closing: CancellationToken,
     token: String,
     moments: mpsc::UnboundedSender<Moment>,
@@ -109,55 +109,55 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// A stage for gateways with this token. Whoever kills listens to the moments.
+    /// Creates the state for gateways with this token. The killer receives the moments.
     pub(super) fn new(token: String) -> (Self, mpsc::UnboundedReceiver<Moment>) {
-        // Unbounded: it is emptied before every kill, and a killed gateway makes no moments.
+        // Unbounded: it is drained before every kill, and a killed gateway produces no events.
         let (moments, listen) = mpsc::unbounded_channel();
         let (door, closing) = (watch::Sender::new(None), CancellationToken::new());
         (Self { door, closing, token, moments, history: Mutex::default() }, listen)
     }
 
-    /// The gateway at a port, as clients call it.
+    /// Returns the gateway at a port as a client target.
     pub(super) fn target(&self, port: u16) -> Target {
         let secret = Some(Secret::Token(self.token.clone()));
         Target { url: format!("ws://127.0.0.1:{port}"), secret, pin: None, is_own: false, is_down: false }
     }
 
-    /// Takes note of a moment.
+    /// Publishes a moment.
     pub(super) fn notice(&self, moment: Moment) {
-        // At the end nobody listens any more.
+        // At the end there is no receiver.
         self.moments.send(moment).ok();
     }
 
-    /// What the clients know.
+    /// Returns what the clients know.
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a new run.
+    /// Records a new run.
     pub(super) fn sends(&self, id: &str, session: &str, place: usize) {
         let run = Run { session: session.to_owned(), place, ..Run::default() };
         self.history().runs.insert(id.to_owned(), run);
     }
 
-    /// Takes note of an acknowledgement.
+    /// Records an acceptance.
     pub(super) fn accepted(&self, id: &str) {
         self.history().run(id).is_accepted = true;
         self.notice(Moment::Accepted);
     }
 
-    /// Takes note of an answer.
+    /// Records a result.
     pub(super) fn told(&self, id: &str, told: Told) {
         self.history().told(id, told);
     }
 
-    /// Takes note that the end of a run was announced.
+    /// Records an end event of a run.
     pub(super) fn ended(&self, id: &str) {
         self.history().run(id).ends += 1;
         self.notice(Moment::Ended);
     }
 
-    /// Takes note that the model was asked, and what was wrong with that.
+    /// Records a model request and what was wrong with it.
     pub(super) fn asked(&self, wrong: Option<String>) {
         let mut history = self.history();
         history.requests += 1;

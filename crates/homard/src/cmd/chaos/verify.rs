@@ -1,5 +1,5 @@
-//! The last questions: after one more restart every run is asked for again, by its id and by its key, and every answer
-//! must be the one that was given before. Then every session takes one more message.
+//! The final verification: after one more restart every run is requested again, by its id and by its key, and every
+//! response must equal the earlier one. Then every session receives one more message.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::client::{Client, Incoming, Reached, Refusal};
 
-/// How many clients ask at once.
+/// Number of concurrent clients.
 const CLIENTS: usize = 4;
-/// Every so many runs it is also tried whether the key can be had for something else.
+/// For one in this many runs, another request with the same key is sent, too; it must be a conflict.
 const CONFLICTS: usize = 8;
 
-/// Asks for every run again.
+/// Requests every run again.
 pub(super) async fn ask_again(stage: &Arc<Stage>, port: u16) -> Result<()> {
     let runs: Vec<_> = stage.history().runs.iter().map(|(id, run)| (id.clone(), run.clone())).collect();
     let share = runs.len().div_ceil(CLIENTS).max(1);
@@ -26,11 +26,11 @@ pub(super) async fn ask_again(stage: &Arc<Stage>, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Sends one more message to every session: what a restart found there must be good to go on with.
+/// Sends one more message to every session: the recovered state must be usable.
 pub(super) async fn go_on(stage: &Arc<Stage>, port: u16) -> Result<()> {
     let sessions: BTreeSet<_> = stage.history().runs.values().map(|run| run.session.clone()).collect();
     let runs: Vec<_> = sessions.into_iter().enumerate().map(|(at, session)| (format!("more-{at}"), session)).collect();
-    // Behind all others.
+    // Ordered behind all others.
     runs.iter().for_each(|(id, session)| stage.sends(id, session, usize::MAX));
     let share = runs.len().div_ceil(CLIENTS).max(1);
     try_join_all(runs.chunks(share).map(|share| say_more(stage, port, share))).await?;
@@ -94,7 +94,7 @@ async fn call(client: &mut Client, method: &str, params: Value) -> Result<Result
     }
 }
 
-/// What is wrong with the answers: to `agent.wait`, to the same request, and to another request with the same key.
+/// Checks the responses: to `agent.wait`, to the same request, and to another request with the same key.
 fn judge(id: &str, run: &Run, [waited, again, other]: [Option<Result<Value, Refusal>>; 3]) -> Vec<String> {
     let mut problems = Vec::new();
     let agrees = |payload: &Value| match &run.told {

@@ -1,4 +1,4 @@
-//! The gateway that is killed: this same program, as a child process with a state directory of its own.
+//! The gateway that is killed: this program as a child process with its own state directory.
 
 use std::{
     env,
@@ -22,12 +22,12 @@ use tokio::{
 use super::script;
 use crate::paths;
 
-/// How long a gateway may take to become ready, and to stop when it is asked to.
+/// Timeout for a gateway to become ready, and to stop on request.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How much of its last words is told when it does not come back.
+/// Maximum bytes of the log's end that are shown if it does not come back.
 const LAST_WORDS: usize = 2_000;
 
-/// Where a gateway lives between its deaths.
+/// The directory and settings of the gateway.
 #[derive(Debug)]
 pub(super) struct Victim {
     program: PathBuf,
@@ -35,17 +35,17 @@ pub(super) struct Victim {
     token: String,
 }
 
-/// A gateway that answers. Dropped, it is killed.
+/// A running gateway. It is killed on drop.
 #[derive(Debug)]
 pub(super) struct Living {
     process: Child,
     pub(super) port: u16,
-    /// From the start of the process to the first good answer.
+    /// Time from the start of the process to the first good response.
     pub(super) ready_after: Duration,
 }
 
 impl Victim {
-    /// Prepares a folder for a gateway whose model is at a port of loopback.
+    /// Prepares a directory for a gateway whose model listens on this loopback port.
     pub(super) fn new(folder: &Path, token: &str, model: u16, slots: usize) -> Result<Self> {
         let victim = Self {
             program: env::current_exe().context("cannot find this program")?,
@@ -68,17 +68,17 @@ impl Victim {
         Ok(victim)
     }
 
-    /// Its state directory.
+    /// Returns the state directory.
     pub(super) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
-    /// Where its tools work.
+    /// Returns the workspace.
     pub(super) fn workspace(&self) -> PathBuf {
         self.folder.join("workspace")
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the gateway and waits until it answers.
     pub(super) async fn start(&self) -> Result<Living> {
         let begun = Instant::now();
         let mut process = self.spawn()?;
@@ -90,7 +90,7 @@ impl Victim {
         Ok(Living { process, port, ready_after: begun.elapsed() })
     }
 
-    /// Starts it and kills it so long after, most often before it is ready.
+    /// Starts the gateway and kills it after a delay, usually before it is ready.
     pub(super) async fn start_and_kill(&self, after: Duration) -> Result<()> {
         let mut process = self.spawn()?;
         tokio::time::sleep(after).await;
@@ -100,7 +100,7 @@ impl Victim {
     fn spawn(&self) -> Result<Child> {
         let log = OpenOptions::new().append(true).create(true).open(self.log()).context("cannot write the log")?;
         let mut command = Command::new(&self.program);
-        // With so many crashes in so little time it would hold back what it finds, unless it is told not to.
+        // After this many crashes in a short time it would hold its runs, unless recovery is requested.
         command.args(["gateway", "run", "--port", "0", "--recover"]).current_dir(&self.folder).env_clear();
         command.envs(paths::env("PATH").map(|path| ("PATH", path))).env("HOME", &self.folder);
         command
@@ -122,12 +122,12 @@ impl Victim {
 }
 
 impl Living {
-    /// Kills it as a power cut would: without a chance to do anything.
+    /// Kills it with SIGKILL, like a power cut.
     pub(super) async fn kill(mut self) -> Result<()> {
         self.process.kill().await.context("cannot kill the gateway")
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks it to stop and waits for its exit.
     pub(super) async fn stop(mut self) -> Result<ExitStatus> {
         let pid = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(pid) = pid {
@@ -138,7 +138,7 @@ impl Living {
     }
 }
 
-/// Reads where it listens, and waits for its first good answer there.
+/// Reads the port from its output and waits for the first good response.
 async fn ready(process: &mut Child) -> Result<u16> {
     let mut lines = BufReader::new(process.stdout.take().context("it has no stdout")?).lines();
     let port = loop {
@@ -148,7 +148,8 @@ async fn ready(process: &mut Child) -> Result<u16> {
         }
     };
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    // Not /readyz, which says whether models and channels work, too: the gateway answers once unfinished runs are resumed.
+    // Not /readyz, which also reports whether models and channels work: the gateway answers once unfinished runs are
+    // resumed.
     let request = format!("GET /healthz HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();

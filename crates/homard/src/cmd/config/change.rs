@@ -1,4 +1,4 @@
-//! `homard config set` and `unset`: a value in the file, and what that means for a gateway that runs.
+//! `homard config set` and `unset`: change a value in the file, and report what that means for a running gateway.
 
 use anyhow::Result;
 use homard_config::{
@@ -19,7 +19,7 @@ use crate::{
     render,
 };
 
-/// Sets a value. What is not JSON5 is a text, unless it must be JSON.
+/// Sets a value. Text that is not JSON5 is taken as a string, unless JSON is required.
 pub(super) fn set(paths: &Paths, path: &Path, value: &str, json: bool) -> Result<()> {
     let value = match edit::parse(value) {
         Some(value) => value,
@@ -34,7 +34,7 @@ pub(super) fn set(paths: &Paths, path: &Path, value: &str, json: bool) -> Result
     tell(paths, &format!("set {path}"), &done, json)
 }
 
-/// Takes a value out; one that is not there is a failure.
+/// Removes a value; fails if it does not exist.
 pub(super) fn unset(paths: &Paths, path: &Path, json: bool) -> Result<()> {
     let done = change(paths, By::Person, |text| match edit::unset(text, path)? {
         (text, true) => Ok(text),
@@ -47,7 +47,7 @@ pub(super) fn unset(paths: &Paths, path: &Path, json: bool) -> Result<()> {
     tell(paths, &format!("unset {path}"), &done, json)
 }
 
-/// The failure of taking out what the file does not have.
+/// The failure of removing a value that does not exist.
 fn absent(paths: &Paths, path: &Path) -> Failure {
     let said = Config::read_file(&paths.config).source;
     match path::get(&said, path) {
@@ -61,7 +61,7 @@ fn failure(refusal: Refusal, paths: &Paths) -> anyhow::Error {
         Refusal::Edit(EditError::Syntax { .. }) => {
             Failure::new("config", format!("config file {}, {refusal}", paths.config.display())).into()
         }
-        // With what the system said.
+        // Keeps the system's error as the source.
         Refusal::Write(_) => refusal.into(),
         Refusal::Stale
         | Refusal::Unreadable(_)
@@ -72,7 +72,7 @@ fn failure(refusal: Refusal, paths: &Paths) -> anyhow::Error {
     }
 }
 
-/// Says what was done and what it takes to have an effect.
+/// Reports the change, and which keys need a restart.
 fn tell(paths: &Paths, what: &str, done: &Change, json: bool) -> Result<()> {
     let wrong = done.after.wrong();
     let left = wrong.first();

@@ -1,4 +1,4 @@
-//! `homard config get`: what the file says.
+//! `homard config get`: prints values of the file.
 
 use anyhow::Result;
 use homard_config::{
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use crate::{config::Config, failure::Failure, paths::Paths, render};
 
-/// How it is shown.
+/// Output options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shows {
     pub(super) secrets: bool,
     pub(super) json: bool,
 }
 
-/// Prints what the file says at a path, or all of it.
+/// Prints the value at a path, or the whole file.
 pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: Shows) -> Result<()> {
     if shows.secrets && !render::is_terminal() {
         return Err(Failure::usage("--show-secrets is for terminals only, and the output goes elsewhere").into());
@@ -42,7 +42,7 @@ pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: Shows) -> Result<()
     Ok(printed?)
 }
 
-/// What is wrong with the file is worth a word, whatever is asked.
+/// Warns about an invalid file.
 fn remark_on(problems: &[Problem], paths: &Paths) {
     if let Some(first) = problems.first() {
         let file = paths.config.display();
@@ -50,7 +50,7 @@ fn remark_on(problems: &[Problem], paths: &Paths) {
     }
 }
 
-/// The failure of a path that the file does not have.
+/// The failure for a path that does not exist in the file.
 pub(super) fn missing(said: &Value, path: &Path) -> Failure {
     let mut here = Path::root();
     let wrong = path.steps().iter().find(|step| {
@@ -74,7 +74,7 @@ pub(super) fn missing(said: &Value, path: &Path) -> Failure {
     Failure::new("config", format!("Config path not found: {path}{help}"))
 }
 
-/// The name in an object that was probably meant: one that is there, or one that could be.
+/// Returns the most similar name in an object: an existing key or a known one.
 fn near(said: &Value, object: &Path, name: &str) -> Option<String> {
     let there = path::get(said, object).and_then(Value::as_object);
     let known = schema::look_up::<Config>(object);

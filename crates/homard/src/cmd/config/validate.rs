@@ -1,4 +1,4 @@
-//! `homard config validate`: all that is wrong with the file.
+//! `homard config validate`: checks the file.
 
 use anyhow::Result;
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::{
     render,
 };
 
-/// Tells every problem and every warning; a file that is not valid is a failure.
+/// Prints all errors and warnings; fails if the file is invalid.
 pub(super) fn run(paths: &Paths, json: bool) -> Result<()> {
     let loaded = Config::read_file(&paths.config);
     let file = paths.config.display();

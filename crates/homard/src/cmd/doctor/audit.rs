@@ -1,4 +1,4 @@
-//! Whether somebody changed the audit log.
+//! Verifies the audit log.
 
 use homard_audit::verify_folder;
 
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{audit::location, cmd::audit::evidence};
 
-/// So many problems are told; one change breaks no more than a few rows.
+/// Maximum number of problems that are listed; one change breaks only a few rows.
 const TOLD: usize = 3;
 
-/// What `homard audit verify` says, in short.
+/// Short form of `homard audit verify`.
 pub(super) async fn look(scene: &Scene) -> Report {
     let folder = location(&scene.paths).folder;
     let Some(loaded) = &scene.loaded else { return Report::without_config() };

@@ -1,4 +1,4 @@
-//! Whether every channel that is switched on has what it needs. How it is doing is for its gateway to say.
+//! Checks that every enabled channel has its credentials. Its connection state is reported by the gateway.
 
 use super::{
     Scene,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{assemble::channels::KINDS, cmd::channels::lack};
 
-/// What `homard channels list` says. While a gateway runs, its health knows more.
+/// Same as `homard channels list`. While a gateway runs, its health report is more accurate.
 pub(super) fn look(scene: &Scene) -> Report {
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
@@ -20,7 +20,7 @@ pub(super) fn look(scene: &Scene) -> Report {
                 continue;
             }
             summary.push(format!("{kind} ({account})"));
-            // A variable that is not set is told with its place in the config.
+            // An unset variable is reported by the config check.
             if let Some((what, to_do)) = lack(&kind, &said).filter(|_| said.fault.is_none() && scene.holder.is_none()) {
                 findings.push(Finding::wrong(format!("{kind} ({account}) is down: {what}"), to_do));
             }

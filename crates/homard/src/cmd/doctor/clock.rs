@@ -1,4 +1,4 @@
-//! Whether the clock can be right: schedules, limits and the order of sessions go by it.
+//! Checks the clock: schedules, limits and the order of sessions depend on it.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use super::{
     walk::Seen,
 };
 
-/// It is later than this: 2026-01-01.
+/// Earliest plausible time: 2026-01-01.
 const EARLIEST_MS: u64 = 1_767_225_600_000;
-/// So far files may be ahead, or off.
+/// Tolerated deviation of file times.
 const TOLERANCE_MS: u64 = 120_000;
 
-/// Compares the clock with the times of files, and with that of one that is made just now.
+/// Compares the clock with the times of existing files and of a newly created one.
 pub(super) fn look(scene: &Scene) -> Report {
     let newest = scene.listing.seen.iter().max_by_key(|seen| seen.changed_ms);
     let made = tempfile::NamedTempFile::new_in(&scene.paths.state).ok();

@@ -1,4 +1,4 @@
-//! Whether the config file says something that can be meant.
+//! Checks the config file.
 
 use super::{
     Scene,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::config::Config;
 
-/// What `homard config validate` says, too.
+/// Same as `homard config validate`.
 pub(super) fn look(scene: &Scene) -> Report {
     let file = &scene.paths.config;
     let loaded = Config::read_file(file);

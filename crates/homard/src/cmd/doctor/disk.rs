@@ -1,4 +1,4 @@
-//! Whether there is room, on a disk that can be trusted.
+//! Checks free space and the kind of disk.
 
 use homard_journal::checkup::{Volume, volume};
 
@@ -7,10 +7,10 @@ use super::{
     finding::{Finding, Report},
 };
 
-/// Below this it is time to tidy up.
+/// Free space below which a warning is given.
 const SCARCE: u64 = 512 << 20;
 
-/// Looks at the disk of the state directory, or of where it will be.
+/// Checks the disk of the state directory, or of its nearest existing ancestor.
 pub(super) fn look(scene: &Scene) -> Report {
     let state = &scene.paths.state;
     let Some(there) = state.ancestors().find(|folder| folder.is_dir()) else {

@@ -1,4 +1,4 @@
-//! What a check finds, and how it is told.
+//! Results of checks, and their output.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::fix::Fix;
 use crate::render;
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Report {
-    /// How things are, in a few words.
+    /// Short description of the state.
     pub(super) summary: String,
     pub(super) findings: Vec<Finding>,
-    /// Whether the check could not be made.
+    /// True if the check could not be made.
     is_skipped: bool,
 }
 
@@ -22,18 +22,18 @@ impl Report {
         Self { summary: summary.into(), findings, is_skipped: false }
     }
 
-    /// The report of a check that needs the config, where there is no valid one.
+    /// The report of a check that needs a config when there is no valid one.
     pub(super) fn without_config() -> Self {
         let summary = "not checked: there is no valid config".to_owned();
         Self { summary, findings: Vec::new(), is_skipped: true }
     }
 
-    /// Whether somebody has to do something.
+    /// Returns true if the user has to act.
     pub(super) fn needs_a_hand(&self) -> bool {
         self.findings.iter().any(Finding::needs_a_hand)
     }
 
-    /// As programs read it.
+    /// Returns the report as JSON.
     pub(super) fn document(&self, check: &str) -> Value {
         let findings: Vec<Value> = self.findings.iter().map(Finding::document).collect();
         let summary = render::harmless(&self.summary);
@@ -45,7 +45,7 @@ impl Report {
         document
     }
 
-    /// As people read it: the check, a word, and a sentence in each row.
+    /// Returns the rows of the report: the check, a status word, and a sentence.
     pub(super) fn rows(&self, check: &str) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         if !self.findings.iter().any(|finding| finding.level == Level::Wrong) {
@@ -61,28 +61,28 @@ impl Report {
     }
 }
 
-/// How much something matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
-    /// Somebody has to do something.
+    /// The user has to act.
     Wrong,
-    /// Good to know.
+    /// For information.
     Note,
 }
 
-/// Something that is wrong, or good to know.
+/// A problem or a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What it is; a whole sentence that names the thing.
+    /// Description; a complete sentence that names the subject.
     pub(super) what: String,
-    /// Where it is, if it is a file or a folder.
+    /// The file or directory, if it is one.
     pub(super) place: Option<PathBuf>,
-    /// What to do about it.
+    /// What the user should do.
     pub(super) to_do: String,
-    /// What `--fix` does about it, if that is safe.
+    /// The action of `--fix`, if it is safe.
     pub(super) fix: Option<Fix>,
-    /// What came of that.
+    /// The result of that action.
     pub(super) fixed: Option<Result<String, String>>,
 }
 
@@ -104,7 +104,7 @@ impl Finding {
         Self { fix: Some(fix), ..self }
     }
 
-    /// Whether somebody has to do something.
+    /// Returns true if the user has to act.
     pub(super) fn needs_a_hand(&self) -> bool {
         self.level == Level::Wrong && !matches!(self.fixed, Some(Ok(_)))
     }

@@ -1,4 +1,4 @@
-//! What `--fix` does: only what loses nothing.
+//! The actions of `--fix`: only those that lose no data.
 
 use std::{
     fs::{self, Permissions},
@@ -12,15 +12,15 @@ use homard_journal::Journal;
 /// A repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fix {
-    /// Gives a file or folder these permissions.
+    /// Sets the permissions of a file or directory.
     Mode(PathBuf, u32),
-    /// Removes a file or a folder that nobody needs.
+    /// Removes a file or directory that is not needed.
     Remove(PathBuf),
-    /// Takes the state directory up as a start does, and puts its transcripts right.
+    /// Opens the state directory as a start does, which repairs its transcripts.
     Journal,
 }
 
-/// Does it, and says what was done; an error says why that failed.
+/// Applies a repair and describes it; an error says why it failed.
 pub(super) async fn apply(fix: &Fix, state: &Path) -> Result<String, String> {
     let failed = |error: std::io::Error| error.to_string();
     match fix {
@@ -40,7 +40,7 @@ pub(super) async fn apply(fix: &Fix, state: &Path) -> Result<String, String> {
 async fn put_right(state: &Path) -> Result<String, homard_store::Error> {
     let journal = Journal::open(state, || Ambient::system().now_ms())?;
     journal.put_right().await?;
-    // Or having looked would count as a crash.
+    // Without a flush, this would count as a crash.
     journal.flush().await?;
     Ok("it was put right; what was taken out is kept beside it".to_owned())
 }

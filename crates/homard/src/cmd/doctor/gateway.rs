@@ -1,4 +1,4 @@
-//! Whether the gateway answers if it runs, and can start if it does not.
+//! Checks whether the gateway answers if it runs, and can start if it does not.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -15,28 +15,28 @@ use crate::{
     paths::{self, PORT},
 };
 
-/// How long a port on this machine may take to answer.
+/// Timeout for a local port.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who was met where the gateway is, or should be.
+/// What answered at the gateway's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Met {
-    /// The gateway, with what it wants people to know.
+    /// The gateway, with its warning.
     Gateway {
         is_well: bool,
         notice: Option<String>,
         /// Models, channels and configs that are down.
         down: Vec<String>,
     },
-    /// Nobody.
+    /// Nothing.
     Nobody,
-    /// Somebody listens there who is not the gateway of this directory.
+    /// A program that is not the gateway of this directory.
     Stranger,
-    /// It does not do as a gateway does.
+    /// Something that does not behave like a gateway.
     Trouble(String),
 }
 
-/// Asks it.
+/// Connects to the gateway and evaluates the result.
 pub(super) async fn look(scene: &Scene) -> Report {
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let config = &loaded.config;

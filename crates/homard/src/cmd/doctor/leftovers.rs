@@ -1,4 +1,4 @@
-//! What processes that were killed left behind: drafts, locks, and files that were set aside.
+//! Finds files left behind by killed processes: temporary files, locks, and damaged files that were moved aside.
 
 use std::{fs, path::Path};
 
@@ -12,17 +12,17 @@ use super::{
     walk::Seen,
 };
 
-/// A draft that is younger may be somebody's who is just writing it.
+/// A temporary file younger than this may still be in use.
 const YOUNG_MS: u64 = 10 * 60 * 1000;
-/// So many set-aside files are named.
+/// Maximum number of moved-aside files that are named.
 const NAMED: usize = 3;
 
-/// Whether this is a folder that an install began and did not end.
+/// Returns true for the directory of an interrupted installation.
 pub(super) fn is_install(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(".install-"))
 }
 
-/// Looks at the names of all that the walk has seen.
+/// Checks the names of all listed files.
 pub(super) fn look(scene: &Scene) -> Report {
     let seen = || scene.listing.seen.iter();
     let drafts = seen().filter(|seen| is_draft(seen, scene.now_ms)).map(|seen| {
@@ -51,7 +51,7 @@ fn is_draft(seen: &Seen, now_ms: u64) -> bool {
     is_named_so && seen.changed_ms.saturating_add(YOUNG_MS) < now_ms
 }
 
-/// Whether this is a lock as OpenClaw writes them beside its files, of a process that is not there any more.
+/// Returns true for a lock of OpenClaw's whose process no longer exists.
 fn is_dead_lock(seen: &Seen) -> bool {
     if seen.is_folder
         || !seen.name().ends_with(".lock")
@@ -65,7 +65,7 @@ fn is_dead_lock(seen: &Seen) -> bool {
     pid.is_some_and(|pid| lock::began(pid).is_none())
 }
 
-/// Whether a name is that of a file, or a part of one, that was set aside because it was damaged.
+/// Returns true if the name is that of a damaged file, or a part of one, that was moved aside.
 fn is_aside(name: &str) -> bool {
     let since = |why: &str| name.rsplit_once(why).is_some_and(|(_, at)| at.bytes().all(|byte| byte.is_ascii_digit()));
     since(".torn-") || since(".corrupt-")

@@ -1,4 +1,4 @@
-//! Whether every agent has a model that can be asked, by the config and the keys. No vendor is called.
+//! Checks that every agent has a usable model, by the config and the credentials. No request is sent.
 
 use homard_agent::shortening;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::cmd::models::{Standing, standing};
 
-/// What `homard models status` says, for every agent.
+/// Same as `homard models status`, for every agent.
 pub(super) fn look(scene: &Scene) -> Report {
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
@@ -16,7 +16,8 @@ pub(super) fn look(scene: &Scene) -> Report {
         let id = agent.id.to_string();
         match standing(loaded, &scene.paths, Some(&id)) {
             Ok(standing) => {
-                // A gateway that runs knows better than the file that it writes now and then, and is asked itself.
+                // A running gateway knows the current state better than the file, which it writes only at intervals; it
+                // is queried separately.
                 let outage = standing.outage.filter(|_| scene.holder.is_none());
                 let standing = Standing { outage, ..standing };
                 summary.push(format!("{id}: {}", standing.first));

@@ -1,4 +1,4 @@
-//! Whether the state is ours, and ours alone.
+//! Checks that the state belongs to this user and is not accessible to others.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use super::{
     walk::Seen,
 };
 
-/// What others may do with a file.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Files that hold secrets, by the beginning of their names.
+/// Prefixes of the names of files with secrets.
 const SECRET_FILES: [&str; 6] =
     ["gateway-token", "homard.json", "openclaw.json", "config.last-good.json", "auth-profiles.json", "auth.json"];
-/// Folders that do.
+/// Directories with secrets.
 const SECRET_FOLDERS: [&str; 3] = ["credentials", "devices", "identity"];
 
-/// Looks at what the walk has seen, and at the config file, which may lie elsewhere.
+/// Checks the listed files and the config file, which may be elsewhere.
 pub(super) fn look(scene: &Scene) -> Report {
     let state = &scene.paths.state;
     if !state.exists() {
@@ -40,7 +40,7 @@ pub(super) fn look(scene: &Scene) -> Report {
     Report::new(format!("{} is for its owner only", state.display()), findings)
 }
 
-/// A place that others can get at and should not. Below a folder that is closed to them only secrets matter.
+/// Returns a finding if others have access. Below a directory that is closed to others only secrets matter.
 fn open(seen: &Seen, state: &Path) -> Option<Finding> {
     let Seen { path, mode, .. } = seen;
     let is_state = path == state;
@@ -60,7 +60,7 @@ fn is_secret(seen: &Seen, state: &Path) -> bool {
         || (!seen.is_folder && SECRET_FILES.iter().any(|secret| seen.name().starts_with(secret)))
 }
 
-/// What belongs to others: one finding, however much it is.
+/// Returns one finding for all files of other users.
 fn strangers<'a>(mut seen: impl Iterator<Item = &'a Seen>, me: u32) -> Option<Finding> {
     let Seen { path, owner, .. } = seen.next()?;
     let more = match seen.count() {
@@ -69,7 +69,7 @@ fn strangers<'a>(mut seen: impl Iterator<Item = &'a Seen>, me: u32) -> Option<Fi
     };
     let what = format!("{}{more} belongs to user {owner}, and you are user {me}", path.display());
     let to_do = "run Homard as the user that owns the state directory, or give all of it to one user with chown -R";
-    // Root can do all; what it makes is what the owner cannot use afterwards.
+    // Root can access everything; but files that it creates would be inaccessible to the owner.
     Some(if me == 0 { Finding::note(what, to_do) } else { Finding::wrong(what, to_do) }.at(path))
 }
 

@@ -1,4 +1,4 @@
-//! Whether the plugins that are on can be used, and what they need is there.
+//! Checks that enabled plugins and their requirements are usable.
 
 use super::{
     Scene,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::cmd::plugins::examine;
 
-/// What `homard plugins doctor` says; it starts those that are on for a moment.
+/// Same as `homard plugins doctor`; starts the enabled plugins briefly.
 pub(super) async fn look(scene: &Scene) -> Report {
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let exam = examine(loaded, &scene.paths).await;

@@ -1,4 +1,4 @@
-//! Whether commands of agents are held.
+//! Checks that commands of agents are sandboxed.
 
 use homard_tools::sandbox::{Mode, Tier};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::assemble::tools;
 
-/// What `homard sandbox explain` says, in short.
+/// Short form of `homard sandbox explain`.
 pub(super) fn look(scene: &Scene) -> Report {
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     judge(tools::policy(&loaded.config, &scene.paths).mode, &tools::tier())

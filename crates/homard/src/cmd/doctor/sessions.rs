@@ -1,4 +1,4 @@
-//! Whether what is kept of conversations can be read.
+//! Checks that the journal and the transcripts are readable.
 
 use homard_journal::checkup::{Database, Flaw, FlawKind, Transcripts, database, transcripts};
 
@@ -8,7 +8,7 @@ use super::{
     fix::Fix,
 };
 
-/// Reads all transcripts, and looks at the journal unless a process has it.
+/// Reads all transcripts, and checks the journal unless a process holds it.
 pub(super) fn look(scene: &Scene) -> Report {
     let state = &scene.paths.state;
     let is_held = scene.holder.is_some();
@@ -60,7 +60,7 @@ fn journal(found: &Database) -> Option<Finding> {
     }
 }
 
-/// A file that is not as it should be. While a gateway writes, a line that is not whole yet is nothing.
+/// Returns a finding for a damaged file. While a gateway is writing, an incomplete last line is normal.
 fn flawed(Flaw { path, kind }: &Flaw, is_held: bool) -> Option<Finding> {
     let name = path.display();
     let (what, to_do) = match kind {
@@ -83,11 +83,11 @@ fn flawed(Flaw { path, kind }: &Flaw, is_held: bool) -> Option<Finding> {
         }
     };
     let finding = Finding::wrong(what, to_do).at(path);
-    // What a process has is its own to put right.
+    // Repairs are left to the process that holds the directory.
     Some(if is_held { finding } else { finding.fixed_by(Fix::Journal) })
 }
 
-/// Agents that are there with their conversations, but not in the config.
+/// Returns a note about agents that have sessions but are not in the config.
 fn retired(found: &Transcripts, known: &[String]) -> Option<Finding> {
     let others: Vec<&str> =
         found.agents.iter().map(String::as_str).filter(|agent| !known.iter().any(|id| id == agent)).collect();

@@ -1,4 +1,4 @@
-//! All that lies in the state directory, seen once for all checks.
+//! Lists the state directory once for all checks.
 
 use std::{
     fs, io,
@@ -6,26 +6,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How deep and how far is looked: a state directory has no more that matters.
+/// Maximum depth and number of entries; a state directory has nothing relevant beyond.
 const DEEPEST: usize = 6;
 const MOST: usize = 200_000;
 
-/// What belongs to agents and to others, and is not looked at.
+/// Directories of agents and extensions, which are not examined.
 const NOT_OURS: [&str; 4] = ["workspace", "extensions", "skills", "hooks"];
 
-/// A file or a folder.
+/// A file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) path: PathBuf,
     pub(super) mode: u32,
     pub(super) owner: u32,
     pub(super) is_folder: bool,
-    /// When it was changed, in milliseconds since the epoch.
+    /// Modification time in milliseconds since the epoch.
     pub(super) changed_ms: u64,
 }
 
 impl Seen {
-    /// Looks at a file or a folder; `None` if it is a link or not there.
+    /// Examines a file or directory; `None` if it is a symlink or does not exist.
     pub(super) fn look(path: &Path) -> io::Result<Option<Self>> {
         let found = match fs::symlink_metadata(path) {
             Ok(found) if !found.is_symlink() => found,
@@ -43,13 +43,13 @@ impl Seen {
         }))
     }
 
-    /// Its name.
+    /// Returns the file name.
     pub(super) fn name(&self) -> &str {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 }
 
-/// What lies in the state directory, itself first, and the folders that could not be looked into, with the reason.
+/// The entries of the state directory, itself first, and the directories that could not be read, with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) seen: Vec<Seen>,
@@ -57,7 +57,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Looks at everything.
+    /// Lists everything.
     pub(super) fn of(state: &Path) -> Self {
         let mut listing = Self::default();
         listing.add(state, 0);
@@ -81,7 +81,7 @@ impl Listing {
             Err(error) => return self.closed.push((path.to_owned(), error.to_string())),
         };
         inside.sort();
-        // Of others' folders only what an install left behind is ours.
+        // In directories that are not examined, only the remains of interrupted installations count.
         let is_ours = |path: &&PathBuf| !is_foreign || super::leftovers::is_install(path);
         for path in inside.iter().filter(is_ours) {
             self.add(path, if is_foreign { DEEPEST } else { depth + 1 });

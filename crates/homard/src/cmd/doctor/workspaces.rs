@@ -1,4 +1,4 @@
-//! Whether every agent has a workspace that can be used, apart from those of others.
+//! Checks that every agent has a usable workspace of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::assemble::office::workspace;
 
-/// Looks at the folders of all agents. Nothing is made.
+/// Examines the workspaces of all agents without creating any.
 pub(super) fn look(scene: &Scene) -> Report {
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let members = loaded.config.agents.members();
@@ -17,7 +17,7 @@ pub(super) fn look(scene: &Scene) -> Report {
     judge(&all, |path| path.ancestors().find(|above| above.exists()).is_none_or(Path::is_dir))
 }
 
-/// `can_be` says whether a folder is there, or can be made.
+/// Evaluates the workspaces. `can_be` says whether a directory exists or can be created.
 fn judge(all: &[(String, PathBuf)], can_be: impl Fn(&Path) -> bool) -> Report {
     let mut findings = Vec::new();
     for (id, path) in all {

@@ -1,4 +1,4 @@
-//! `homard gateway call`: any method, by hand.
+//! `homard gateway call`: calls any method.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     secret::Secret,
 };
 
-/// How long an answer is waited for, and how long an end.
+/// Timeout for the first response, and for the final one.
 const ANSWER: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(630);
 
@@ -61,7 +61,7 @@ fn object(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Calls the method and prints the payload of its answer.
+/// Calls the method and prints the payload of its response.
 pub(super) async fn run(args: Args) -> Result<()> {
     let paths = Paths::find()?;
     let loaded = Config::choose_as_client(&paths)?.loaded;

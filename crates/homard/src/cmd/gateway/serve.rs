@@ -1,4 +1,4 @@
-//! `homard gateway run`: the gateway in the foreground, until it is told to stop.
+//! `homard gateway run`: runs the gateway in the foreground until it is stopped.
 
 mod claim;
 mod open;
@@ -46,12 +46,12 @@ use crate::{
     tls,
 };
 
-/// How long runs at work may take to end after SIGTERM: well within the 90 s that systemd gives.
+/// Time for active runs to end after SIGTERM: well within the 90 s that systemd allows.
 const DRAIN: Duration = Duration::from_secs(60);
-/// The exit code when the disk has failed: the system's EX_IOERR.
+/// Exit code after a disk failure: EX_IOERR.
 const DISK_FAILED: u8 = 74;
 
-/// How many files the gateway may have open at once, if the system lets it: each socket is one.
+/// Desired limit of open files; each socket is one.
 const FILES: u64 = 65_536;
 
 /// The flags of `homard gateway run`.
@@ -81,10 +81,10 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Refuses what cannot work, before anything is touched.
+    /// Rejects invalid arguments before anything is changed.
     pub(super) fn check(&self) -> Result<(), Failure> {
         open::bind(self.bind.as_deref(), &Config::default())?;
-        // Another secret would count in its place, which is not what was said.
+        // An empty secret would silently be replaced by another source.
         for (flag, secret) in [("--token", &self.token), ("--password", &self.password)] {
             if secret.as_ref().is_some_and(|secret| secret.trim().is_empty()) {
                 return Err(Failure::usage(format!("{flag} is empty")));
@@ -94,7 +94,7 @@ impl Args {
     }
 }
 
-/// Makes room for ten thousand sockets: most systems begin with a thousand files, and let a program ask for more.
+/// Raises the limit of open files for ten thousand sockets: most systems start with a soft limit of about a thousand.
 fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(FILES, |most| most.min(FILES));
@@ -105,7 +105,7 @@ fn allow_many_files() {
     }
 }
 
-/// Runs the gateway until SIGINT or SIGTERM. Runs that are at work then go on at the next start.
+/// Runs the gateway until SIGINT or SIGTERM. Runs that are active then resume at the next start.
 pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     args.check()?;
     let paths = Paths::find()?;
@@ -138,7 +138,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let stopped = stop.clone();
     let work = async move {
         let served = serve((args, log), (&chosen, &paths), (&house, feed), stopped).await;
-        // Also after a failure, or it would count as a crash.
+        // Also after a failure, otherwise it would count as a crash.
         let closed = house.close().await;
         served.and(closed)
     };
@@ -149,7 +149,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
         signal = signals.next() => signal,
         done = &mut work => return done,
     };
-    // Clients hear what their runs come to meanwhile; only then are they sent away.
+    // Clients receive the results of their runs during the drain; only then are they disconnected.
     let leave = async move {
         hub.drain(patience(signal, &hub)).await;
         stop.cancel();
@@ -167,7 +167,8 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     }
 }
 
-/// How long runs at work may take to end. Who asks from a terminal wants it back at once; nothing is lost either way.
+/// Returns how long active runs may take to end. A user at a terminal wants it back immediately; nothing is lost either
+/// way.
 fn patience(signal: Signal, hub: &Hub) -> Duration {
     let runs = hub.work().len();
     match signal {
@@ -182,12 +183,12 @@ fn patience(signal: Signal, hub: &Hub) -> Duration {
     }
 }
 
-/// The disk cannot be trusted any more. Nobody is waited for: only a restart knows what is stored.
+/// The failure after a disk error. Nothing is awaited: only a restart can determine what is stored.
 fn broken(error: &StoreError) -> Failure {
     Failure { exit: DISK_FAILED, ..Failure::new("disk", error.to_string()) }
 }
 
-/// Takes up unfinished runs.
+/// Recovers unfinished runs.
 async fn recover(hub: &Hub, loops: CrashLoops) -> Result<Recovered> {
     let mut recovered = hub.recover(loops).await?;
     if loops == CrashLoops::Resume {
@@ -200,7 +201,7 @@ async fn recover(hub: &Hub, loops: CrashLoops) -> Result<Recovered> {
     Ok(recovered)
 }
 
-/// What people should know of held runs.
+/// Returns the warning about held runs.
 fn held_notice(held: usize) -> Option<String> {
     let runs = match held {
         0 => return None,
@@ -210,7 +211,7 @@ fn held_notice(held: usize) -> Option<String> {
     Some(format!("{runs}; everything else is served. List: homard runs held. Continue: homard runs release RUN"))
 }
 
-/// Takes up what was unfinished, and answers until it is told to stop.
+/// Recovers unfinished runs and serves until stopped.
 async fn serve(
     (args, log): (Args, Log),
     (chosen, paths): (&Chosen, &Paths),
@@ -224,13 +225,14 @@ async fn serve(
     let pages = pages(args.control_ui.as_deref(), config)?;
     let addresses = open::addresses(open::bind(args.bind.as_deref(), config)?, port, config)?;
     let tls = tls::open(config, paths, &open::reached(&addresses))?;
-    // A taken port is known before any run begins, and nobody is answered before every run has its place in line.
+    // An occupied port is detected before any run starts, and no request is answered before every recovered run is
+    // queued.
     let gateway = homard_gateway::bind(settings((addresses, tls.clone()), &secret, config, paths)).await?;
     let holding = holding(config, paths);
-    // Before any command.
+    // Before any command runs.
     let desk = assemble::approvals::open(&house.hub, paths).await?;
     if house.hub.unfinished().await? > 0 {
-        // Runs that go on may need the tools that they had.
+        // Resumed runs may need the tools that they had.
         house.settle(&chosen.loaded).await?;
     }
     let loops = if args.recover { CrashLoops::Resume } else { CrashLoops::Hold };
@@ -289,7 +291,7 @@ async fn serve(
             webhooks.transformer = Some(Arc::new(Transforms::new(&house.office.guests, folder)));
             gateway.with_webhooks(webhooks)
         }
-        // What is wrong with them is among what is wrong with the config.
+        // The config check reports what is wrong with them.
         Ok(None) | Err(_) => gateway,
     };
     let (gateway, no_pages) = match pages {
@@ -317,7 +319,7 @@ async fn serve(
     channels.begin(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
     let (hub, guests, port) = (house.hub.clone(), house.office.guests.clone(), address.port());
-    // Nobody waits for plugins until somebody needs one.
+    // Plugins start in the background; only what needs one waits for it.
     let begun = AbortOnDropHandle::new(task::spawn("plugins", async move {
         guests.begin().await;
         hub.gateway_started(port).await;
@@ -336,7 +338,7 @@ async fn serve(
     }
     drop(begun);
     house.hub.gateway_stops("shutdown").await;
-    // Runs first, so that clients still hear of those that ended.
+    // Runs first, so that clients still receive their end.
     house.hub.shut_down().await;
     closing.cancel();
     serving.await.context("the gateway broke")
@@ -363,8 +365,8 @@ fn settings(
     }
 }
 
-/// The pages that are served. A flag that cannot be heeded is an error; a key of the config that cannot be is told,
-/// because the gateway has better to do than to serve pages.
+/// Returns the control UI to serve. An invalid flag is an error; an invalid config key is only a warning, because the
+/// gateway works without the UI.
 fn pages(flag: Option<&Path>, config: &Config) -> Result<Result<Option<ControlUi>, String>> {
     if let Some(folder) = flag {
         let pages = ControlUi::open(folder).map_err(|error| Failure::usage(format!("--control-ui: {error}")))?;
@@ -375,7 +377,7 @@ fn pages(flag: Option<&Path>, config: &Config) -> Result<Result<Option<ControlUi
     Ok(ControlUi::open(&folder).map(Some).map_err(|error| format!("gateway.controlUi.root: {error}")))
 }
 
-/// What is answered over HTTP.
+/// Returns the enabled HTTP endpoints.
 fn endpoints(config: &Config) -> homard_gateway::Endpoints {
     let (endpoints, tools) = (&config.gateway.http.endpoints, &config.gateway.tools);
     let default = homard_gateway::Endpoints::default();
@@ -407,7 +409,7 @@ fn greeting(house: &House, paths: &Paths, (secret, source): (&Secret, &Source)) 
     ]
 }
 
-/// Says what holds commands.
+/// Describes the sandbox of commands.
 fn holding(config: &Config, paths: &Paths) -> JoinHandle<String> {
     let policy = assemble::tools::policy(config, paths);
     tokio::task::spawn_blocking(move || match policy.mode {

@@ -1,4 +1,4 @@
-//! What is on, what the rest lacks, and what is wrong with files.
+//! `homard hooks check`: enabled hooks, missing requirements, and problems with files.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::{
     render,
 };
 
-/// Shows it. What is wrong with a file is an answer; a hook that is on and cannot be run is a failure.
+/// Prints the result. Problems with files do not fail the command; an enabled hook that cannot run does.
 pub(super) fn run(shown: &Shown, said: &Internal, trial: Option<&Trial>, wants_json: bool) -> Result<()> {
     let on = shown.hooks.iter().filter(|(_, verdict)| verdict.takes_part());
     let guards = on.filter_map(|(hook, _)| guard_problem(hook, &shown.rules));
@@ -37,7 +37,7 @@ pub(super) fn run(shown: &Shown, said: &Internal, trial: Option<&Trial>, wants_j
     }
 }
 
-/// What is not any more what was installed.
+/// Returns installed hooks whose files have changed.
 fn changed(said: &Internal) -> impl Iterator<Item = Problem> {
     said.installs.values().filter_map(|install| {
         let (path, hash) = (Path::new(install.install_path.as_ref().map(Text::as_str)?), install.hash.as_ref()?);
@@ -50,7 +50,7 @@ fn changed(said: &Internal) -> impl Iterator<Item = Problem> {
     })
 }
 
-/// As programs read it: what OpenClaw says, what is on, and the problems.
+/// Returns the result as JSON: OpenClaw's fields, the enabled hooks, and the problems.
 fn document(shown: &Shown, problems: &[Problem]) -> Value {
     let reports: Vec<Value> = shown.hooks.iter().map(|(hook, verdict)| report(hook, verdict)).collect();
     let (eligible, others): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report["eligible"] == true);
@@ -74,7 +74,7 @@ fn document(shown: &Shown, problems: &[Problem]) -> Value {
     })
 }
 
-/// As people read it.
+/// Formats the result for people.
 fn text(shown: &Shown, problems: &[Problem], trial: Option<&Trial>) -> String {
     let (on, others): (Vec<_>, Vec<_>) = shown.hooks.iter().partition(|(_, verdict)| verdict.takes_part());
     let node = trial.and_then(|trial| trial.node.as_ref().ok());

@@ -1,4 +1,4 @@
-//! `homard hooks install`: a folder becomes a hook of the state directory, or is used where it is.
+//! `homard hooks install`: copies a directory into the state directory, or links it where it is.
 
 use std::path::{self, Path};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Shown, edit_config, words};
 use crate::{config::Config, failure::Failure, paths::Paths, render};
 
-/// Copies it into the state directory, and notes in the config what came from where.
+/// Copies the hook into the state directory and records its source in the config.
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
     let replace = if force { Replace::Allowed } else { Replace::Never };
@@ -23,11 +23,11 @@ pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) 
     tell(paths, &done, &format!("{} is in {} now", done.id, done.path.display()), wants_json)
 }
 
-/// Has the config name it.
+/// Adds the directory to the config.
 pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
     let done = look(&absolute(source)?).map_err(failure)?;
     let folders = Key::root().key("hooks").key("internal").key("load").key("extraDirs");
-    // Whoever links a folder works on it, so what it holds today says nothing.
+    // A linked directory is under development, so a hash of its current files would be useless.
     let (key, record) = (installs().key(&done.id), record(&done.path, &done, None));
     let folder = json!(done.path);
     edit_config(paths, |text| {
@@ -70,7 +70,7 @@ fn record(source: &Path, done: &Installed, hash: Option<&str>) -> Value {
     record
 }
 
-/// Says what is there now, and what it takes to have an effect.
+/// Reports what was installed, and what is needed for it to take effect.
 fn tell(paths: &Paths, done: &Installed, what: &str, wants_json: bool) -> Result<()> {
     for problem in &done.problems {
         render::remark(&render::harmless(&format!("warning: {problem}")));

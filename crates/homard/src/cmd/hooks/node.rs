@@ -1,4 +1,4 @@
-//! The Node that runs handlers in JavaScript: whether it is there, is new enough, and can load them.
+//! Checks the Node that runs JavaScript handlers: whether it exists, is new enough, and can load them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,21 +12,21 @@ use tokio::time::timeout;
 use super::Shown;
 use crate::cmd::plugins::{host, node_version};
 
-/// How long Node may take to load all handlers.
+/// Timeout for loading all handlers.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came of trying Node.
+/// The result of trying Node.
 pub(super) struct Trial {
-    /// Which Node it is and where, or why there is none that will do.
+    /// The version and path of Node, or why there is no usable one.
     pub(super) node: Result<String, String>,
-    /// What is wrong with each handler, by the name of its hook; nothing if it can be loaded.
+    /// Errors of the handlers, by hook name; `None` if it can be loaded.
     pub(super) handlers: BTreeMap<String, Option<String>>,
 }
 
 impl Trial {
-    /// Tries the handlers of the hooks that are on; `None` if none of them needs Node.
+    /// Tries the handlers of the enabled hooks; `None` if none of them needs Node.
     ///
-    /// They are loaded in a state directory that is thrown away, as a gateway would load them.
+    /// They are loaded in a temporary state directory, as a gateway would load them.
     pub(super) async fn of(shown: &Shown, setup: &Setup) -> Option<Self> {
         let scripts = shown.scripts();
         if scripts.is_empty() {
@@ -44,12 +44,12 @@ impl Trial {
         Some(Self { node, handlers })
     }
 
-    /// Whether every handler can be loaded.
+    /// Returns true if every handler can be loaded.
     pub(super) fn is_good(&self) -> bool {
         self.node.is_ok() && self.handlers.values().all(Option::is_none)
     }
 
-    /// What is wrong, as people read it.
+    /// Returns the problems as lines for people.
     pub(super) fn told(&self) -> Vec<String> {
         let node = self.node.as_ref().err().map(|why| format!("Node: {why}"));
         let cannot = self.handlers.iter().filter_map(|(name, why)| {
@@ -63,7 +63,7 @@ impl Trial {
         node.into_iter().chain(needing).chain(cannot).collect()
     }
 
-    /// As programs read it: Node, and the handlers.
+    /// Returns Node and the handlers as JSON.
     pub(super) fn documents(&self) -> (Value, Value) {
         let node = match &self.node {
             Ok(found) => json!({"ok": true, "found": found, "needed": "22 or newer"}),
@@ -90,7 +90,7 @@ async fn load(scripts: &[Script], setup: &Setup) -> Result<Vec<Result<LoadedScri
 }
 
 impl Shown {
-    /// The handlers that Node runs, of the hooks that are on.
+    /// Returns the JavaScript handlers of the enabled hooks.
     fn scripts(&self) -> Vec<Script> {
         let on = self.hooks.iter().filter(|(_, verdict)| verdict.takes_part());
         let script = on.filter_map(|(hook, _)| match &hook.handler {

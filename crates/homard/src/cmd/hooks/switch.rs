@@ -1,4 +1,4 @@
-//! `homard hooks enable` and `disable`: a word in the config.
+//! `homard hooks enable` and `disable`: edit the config.
 
 use anyhow::Result;
 use homard_config::{edit, path::Path};
@@ -7,12 +7,13 @@ use serde_json::json;
 use super::{Shown, edit_config, words};
 use crate::{paths::Paths, render};
 
-/// Switches a hook on or off, and no other. What it lacks does not keep it from being on; it is told.
+/// Enables or disables one hook. Missing requirements do not prevent enabling it; they are reported.
 pub(super) fn run(shown: &Shown, paths: &Paths, (name, is_on): (&str, bool), wants_json: bool) -> Result<()> {
     let (hook, verdict) = shown.hook(name)?;
     let internal = Path::root().key("hooks").key("internal");
     let enabled = |key: &str| internal.key("entries").key(key).key("enabled");
-    // While all are off, an entry says nothing. Without that word, those whose entries say so are on.
+    // While `hooks.internal.enabled` is false, entries have no effect. Removing it would also enable other entries, so
+    // these are disabled explicitly.
     let frees_others = is_on && shown.rules.enabled == Some(false);
     let is_other = |key: &&String| frees_others && **key != hook.key && shown.rules.entries[*key].enabled == Some(true);
     let others: Vec<&String> = shown.rules.entries.keys().filter(is_other).collect();

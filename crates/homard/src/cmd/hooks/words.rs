@@ -1,4 +1,4 @@
-//! What becomes of a hook, in plain words with the way out.
+//! Describes the state of hooks, with remedies.
 
 use homard_config::path::Path;
 use homard_plugins::internal::{self, Handler, Hook, Off, Source, Verdict};
@@ -7,7 +7,7 @@ use homard_skills::Requires;
 use super::SHOWN;
 use crate::render;
 
-/// What becomes of a hook, for a table.
+/// Returns the state of a hook for a table.
 pub(super) fn state(verdict: &Verdict) -> String {
     match (verdict.off, verdict.has_all()) {
         (Some(_), _) => "off".to_owned(),
@@ -17,12 +17,12 @@ pub(super) fn state(verdict: &Verdict) -> String {
     }
 }
 
-/// What a hook lacks.
+/// Returns what a hook lacks.
 pub(super) fn lack(verdict: &Verdict) -> String {
     internal::lack(&verdict.missing)
 }
 
-/// The hooks as people read them.
+/// Formats the hooks as a table.
 pub(super) fn table(hooks: &[(Hook, Verdict)], is_verbose: bool) -> String {
     let titles =
         ["HOOK", "STATE", "FROM", "FOR"].into_iter().chain(if is_verbose { vec!["EVENTS", "HANDLER"] } else { vec![] });
@@ -38,7 +38,7 @@ pub(super) fn table(hooks: &[(Hook, Verdict)], is_verbose: bool) -> String {
     render::table(&std::iter::once(titles).chain(hooks.iter().map(line)).collect::<Vec<_>>())
 }
 
-/// All about one hook.
+/// Describes one hook in full.
 pub(super) fn about(hook: &Hook, verdict: &Verdict) -> String {
     let events = if hook.events.is_empty() { "nothing".to_owned() } else { hook.events.join(", ") };
     let mut rows = vec![
@@ -59,7 +59,7 @@ pub(super) fn about(hook: &Hook, verdict: &Verdict) -> String {
     render::table(&rows)
 }
 
-/// What keeps a hook from working, each with the way out. Empty if nothing does.
+/// Returns what prevents a hook from running, each with the remedy; empty if nothing does.
 pub(super) fn obstacles(hook: &Hook, verdict: &Verdict) -> Vec<String> {
     let on = format!("homard hooks enable {}", word(&hook.name));
     let mut told: Vec<String> = verdict
@@ -111,7 +111,7 @@ fn handler(hook: &Hook) -> String {
     }
 }
 
-/// At most so many characters, the last of them an ellipsis if there were more.
+/// Truncates a text to at most `most` characters, ending in an ellipsis.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -119,7 +119,7 @@ fn cut(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// A text as a shell takes it for one word.
+/// Quotes a text as one shell word.
 fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@' | ':');
     let is_word = !text.is_empty() && text.chars().all(is_plain);

@@ -1,4 +1,4 @@
-//! Copies that are there whole or not at all, for the owner's eyes only.
+//! Atomic file copies, readable by the owner only.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -9,26 +9,26 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// One file to be written.
+/// A file to write.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) to: PathBuf,
     pub(super) what: What,
-    /// Where what is there now is kept, if it is.
+    /// Path of the backup of the existing file, if one is kept.
     pub(super) aside: Option<PathBuf>,
 }
 
-/// What a file will hold.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) enum What {
-    /// What this file holds.
+    /// The content of this file.
     Of(PathBuf),
     /// This text.
     Text(String),
 }
 
 impl Copy {
-    /// Writes it, and returns when it is on disk.
+    /// Writes the file; it is on disk when this returns.
     pub(super) fn carry_out(&self) -> io::Result<()> {
         let folder = self.to.parent().unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -48,7 +48,7 @@ impl Copy {
     }
 }
 
-/// A temporary file is made for its owner only, and so is what it becomes.
+/// Writes a file through a temporary one, which is readable by its owner only, and so is the result.
 fn place(folder: &Path, to: &Path, from: &mut impl io::Read) -> io::Result<()> {
     let mut file = NamedTempFile::new_in(folder)?;
     io::copy(from, &mut file)?;
@@ -57,17 +57,17 @@ fn place(folder: &Path, to: &Path, from: &mut impl io::Read) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Whether a file may be executed by its owner: then its copy may, too.
+/// Returns true if a file is executable by its owner: then its copy is, too.
 fn is_program(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o100 != 0)
 }
 
-/// Whether two files hold the same.
+/// Returns true if two files have the same content.
 pub(super) fn is_same(from: &Path, to: &Path) -> io::Result<bool> {
     Ok(fs::metadata(from)?.len() == fs::metadata(to)?.len() && fs::read(from)? == fs::read(to)?)
 }
 
-/// How far the copying is, on a terminal.
+/// Progress of copying, on a terminal.
 #[derive(Debug)]
 pub(super) struct Progress {
     done: usize,
@@ -83,7 +83,7 @@ impl Progress {
     pub(super) fn step(&mut self) {
         self.done += 1;
         if self.is_shown {
-            // There is nowhere to complain if that fails.
+            // A failure cannot be reported and is ignored.
             write!(io::stderr().lock(), "\rcopied {} of {} files\x1b[K", self.done, self.all).ok();
         }
     }

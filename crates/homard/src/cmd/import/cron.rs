@@ -1,4 +1,4 @@
-//! Scheduled jobs: added to those that are here, by their ids. One that Homard cannot run is added switched off.
+//! Imports scheduled jobs: they are added to the existing ones by id. A job that Homard cannot run is added disabled.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{assemble::channels::KINDS, config::Config, paths::Paths};
 
-/// Decides about the jobs of `cron/jobs.json`, and the history of their runs.
+/// Plans the import of `cron/jobs.json` and the history of its runs.
 pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), paths: &Paths, wishes: Wishes) {
     let from = source.root.join("cron/jobs.json");
     let theirs = match read(&from) {
@@ -67,7 +67,7 @@ pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), path
     }
 }
 
-/// The file of the jobs; `None` if there is none.
+/// Reads the file of jobs; `None` if there is none.
 fn read(path: &Path) -> Result<Option<Map<String, Value>>, String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -85,7 +85,7 @@ fn list(file: &Map<String, Value>) -> Vec<Value> {
     file.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// A job as it is kept here, and its id. An error has its name, and why it cannot be kept.
+/// Converts a job and returns it with its id. An error has its name and the reason.
 fn imported(plan: &mut Plan, mut value: Value, config: &Config) -> Result<(String, Value), (String, String)> {
     let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let name = text("name").or(text("id")).unwrap_or_else(|| "without a name".to_owned());
@@ -98,7 +98,7 @@ fn imported(plan: &mut Plan, mut value: Value, config: &Config) -> Result<(Strin
         return Err((name, format!("its id {:?} cannot be used", job.id)));
     }
     if let Some(state) = value.get_mut("state").and_then(Value::as_object_mut) {
-        // It does not run here.
+        // It is not running here.
         state.remove("runningAtMs");
     }
     if let Some(why) = obstacle(&job, config) {
@@ -110,7 +110,7 @@ fn imported(plan: &mut Plan, mut value: Value, config: &Config) -> Result<(Strin
     Ok((job.id, value))
 }
 
-/// Why a job cannot run here as it is.
+/// Returns why a job cannot run here as it is.
 fn obstacle(job: &Job, config: &Config) -> Option<String> {
     if let Some(why) = job.unsupported() {
         return Some(why);
@@ -126,7 +126,7 @@ fn obstacle(job: &Job, config: &Config) -> Option<String> {
     Some(format!("its answers go to the channel {channel}, which is not supported"))
 }
 
-/// Puts a job to those that are here.
+/// Adds a job to the existing ones.
 fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: Wishes) -> Fate {
     let without_state = |job: &Value| {
         let mut job = job.clone();
@@ -153,7 +153,7 @@ fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: Wishes) -> Fate {
     Fate::Updated
 }
 
-/// The history of a job's runs, if there is none here.
+/// Copies the history of a job's runs, if there is none here.
 fn history(plan: &mut Plan, id: &str, (there, here): (&Path, &Path)) {
     let name = PathBuf::from("cron/runs").join(format!("{id}.jsonl"));
     let (from, to) = (there.join(&name), here.join(&name));

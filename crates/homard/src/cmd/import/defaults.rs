@@ -1,21 +1,21 @@
-//! Where OpenClaw means something else than Homard when its config says nothing, and how to say it.
+//! Settings whose defaults differ between OpenClaw and Homard, and how to write OpenClaw's explicitly.
 
 use std::path::Path;
 
 use jsonc_parser::{CollectOptions, ParseOptions, ast, parse_to_ast};
 use serde_json::{Map, Value, json};
 
-/// A setting that the config leaves open and that the two read differently.
+/// A setting that the config leaves unset and whose default differs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Meant {
     pub(super) key: &'static str,
-    /// What OpenClaw does.
+    /// OpenClaw's default.
     pub(super) theirs: Value,
-    /// What Homard does.
+    /// Homard's default.
     pub(super) ours: String,
 }
 
-/// The settings that the config leaves open. `sources` are OpenClaw's state directory and ours.
+/// Returns the unset settings with different defaults. The paths are OpenClaw's state directory and ours.
 pub(super) fn unsaid(config: &Map<String, Value>, (theirs, ours): (&Path, &Path)) -> Vec<Meant> {
     let meant = |key, theirs, ours: &str| Meant { key, theirs, ours: ours.to_owned() };
     let all = [
@@ -45,9 +45,9 @@ fn lookup<'a>(config: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     if rest.is_empty() { Some(value) } else { lookup(value.as_object()?, rest) }
 }
 
-/// The config's text with these settings in it. Comments, order and spelling of everything else stay.
+/// Returns the config's text with these settings added. Comments, order and spelling of everything else stay.
 pub(super) fn written(text: &str, settings: &[Meant]) -> Result<String, String> {
-    // Each goes to the beginning of its object, so the last one comes first.
+    // Each is inserted at the beginning of its object, so in reverse order.
     settings.iter().rev().try_fold(text.to_owned(), |text, meant| insert(&text, meant.key, &meant.theirs))
 }
 

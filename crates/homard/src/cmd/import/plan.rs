@@ -1,4 +1,4 @@
-//! What an import will do: decided before anything is written.
+//! The plan of an import, made before anything is written.
 
 use std::{
     collections::BTreeMap,
@@ -20,32 +20,32 @@ use super::{
 };
 use crate::{paths::Paths, render};
 
-/// What the user wants beside the import itself.
+/// Options of the import.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wishes {
-    /// A config and auth profiles that are here are replaced.
+    /// An existing config and existing auth profiles are replaced.
     pub(super) replaces: bool,
     /// OpenClaw's defaults are written into the config.
     pub(super) writes_defaults: bool,
 }
 
-/// What an import will do.
+/// The plan of an import.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) copies: Vec<Copy>,
-    /// The records that are stored when all files are there.
+    /// Records to store once all files are copied.
     pub(super) sessions: Vec<(SessionKey, Record)>,
     pub(super) counts: Counts,
-    /// What the config leaves open and the two read differently.
+    /// Unset settings whose defaults differ.
     pub(super) defaults: Vec<Meant>,
-    /// Whether the config that is written says it.
+    /// True if the written config contains them.
     pub(super) defaults_are_written: bool,
     pub(super) warnings: Vec<String>,
-    /// What is there and is not imported, and why.
+    /// What exists and is not imported, and why.
     pub(super) left: Vec<(&'static str, &'static str)>,
 }
 
-/// How many of each kind meet which fate.
+/// The fates of all items, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) config: Vec<Fate>,
@@ -57,18 +57,18 @@ pub(super) struct Counts {
 }
 
 impl Plan {
-    /// Notes something that people should know about a file or a session.
+    /// Adds a warning about a file or a session.
     pub(super) fn warn(&mut self, what: &dyn std::fmt::Display, why: &str) {
         self.warnings.push(render::harmless(&format!("{what}: {why}")));
     }
 
-    /// Notes a file that is to be copied as it is.
+    /// Adds a file to be copied unchanged.
     pub(super) fn copy(&mut self, from: &Path, to: &Path) {
         self.copies.push(Copy { to: to.to_owned(), what: What::Of(from.to_owned()), aside: None });
     }
 }
 
-/// Looks at everything and decides. `known` are the sessions that are here.
+/// Examines everything and makes the plan. `known` are the existing sessions.
 pub(super) fn make(
     source: &Source,
     paths: &Paths,
@@ -92,19 +92,19 @@ pub(super) fn make(
     Ok(plan)
 }
 
-/// The sessions of one agent.
+/// Plans the sessions of one agent.
 struct Desk<'a> {
     plan: &'a mut Plan,
     paths: &'a Paths,
     known: &'a BTreeMap<SessionKey, Record>,
     agent: &'a AgentId,
     sessions: PathBuf,
-    /// What becomes of each transcript: by the agent that it goes to, and its name.
+    /// The fate of each transcript, by its target agent and name.
     fates: BTreeMap<(AgentId, String), Fate>,
 }
 
 impl Desk<'_> {
-    /// Every transcript, also of sessions that a reset left behind.
+    /// Plans every transcript, also of sessions that a reset left behind.
     fn transcripts(&mut self) -> Result<()> {
         for (name, path) in source::listed(&self.sessions)? {
             if name.ends_with(".jsonl") && !name.starts_with('.') && path.is_file() {
@@ -114,7 +114,7 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// What becomes of a transcript in the folder of an agent.
+    /// Plans a transcript in the directory of an agent.
     fn transcript(&mut self, agent: AgentId, name: String) -> Fate {
         let place = (agent, name);
         if let Some(&fate) = self.fates.get(&place) {
@@ -134,7 +134,7 @@ impl Desk<'_> {
         look.fate
     }
 
-    /// The records of `sessions.json`. One that cannot be read costs its own session only.
+    /// Plans the records of `sessions.json`. An unreadable record affects only its own session.
     fn records(&mut self) {
         let path = self.sessions.join("sessions.json");
         let values = match fs::read_to_string(&path) {
@@ -197,8 +197,8 @@ impl Desk<'_> {
         fate
     }
 
-    /// The name of a session's transcript, if it has one. Only the name that the record gives counts, and only one that
-    /// holds the session's id: a reset may leave the name of the transcript before.
+    /// Returns the name of a session's transcript, if it has one. Only the name that the record gives counts, and only
+    /// if it contains the session's id: after a reset the record may still name the previous transcript.
     fn name(&mut self, key: &SessionKey, record: &Record) -> Option<String> {
         let id = record.session_id.as_str();
         let given = record.extra.get("sessionFile").and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! What an import did, or would do.
+//! The report of an import or a dry run.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const FATES: [(&str, Fate); 5] = [
     ("broken", Fate::Broken),
 ];
 
-/// What an import did, or would do.
+/// The report of an import or a dry run.
 pub(super) struct Report<'a> {
     pub(super) plan: &'a Plan,
     pub(super) source: &'a Path,
@@ -36,7 +36,7 @@ impl Report<'_> {
         ]
     }
 
-    /// As programs read it.
+    /// Returns the report as JSON.
     pub(super) fn document(&self) -> Value {
         let plan = self.plan;
         let mut document = json!({
@@ -59,7 +59,7 @@ impl Report<'_> {
         document
     }
 
-    /// As people read it.
+    /// Formats the report for people.
     pub(super) fn text(&self) -> String {
         let (source, state, plan) = (self.source.display(), self.state.display(), self.plan);
         let mut parts = vec![if self.is_dry {

@@ -1,4 +1,4 @@
-//! The config, the rules for commands and the auth profiles: copied as they are, never shown.
+//! Imports the config, the approval rules and the auth profiles: copied unchanged, never shown.
 
 use std::{
     fs,
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::{auth, config::Config, paths::Paths};
 
-/// Decides about the config, and returns the one that will be here.
+/// Plans the config, and returns the one that will be in use.
 pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) -> Config {
     let text = chosen_config(plan, source, paths, wishes);
     let text = text.or_else(|| fs::read_to_string(&paths.config).ok()).unwrap_or_default();
     Config::read(&paths.config, &text).config
 }
 
-/// Decides about the config. One that is here stays unless it is to be replaced. Returns what is imported, if it is.
+/// Plans the config. An existing one is kept unless it is to be replaced. Returns the imported text, if any.
 fn chosen_config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) -> Option<String> {
     let from = source.config.as_ref()?;
     let read = fs::read_to_string(from).map_err(|reason| reason.to_string());
@@ -80,11 +80,11 @@ fn chosen_config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes
     Some(text)
 }
 
-/// What OpenClaw takes and Homard does not.
+/// Warning about a config that OpenClaw accepts and Homard does not.
 const EXPOSED: &str = "has a gateway.bind for other machines without TLS, with which the gateway does not start; set \
                        gateway.tls.enabled to true or gateway.bind to loopback, or see \"From other machines\" in docs/gateway.md";
 
-/// Whether a config opens the gateway to other machines without saying how that is safe.
+/// Returns true if a config exposes the gateway to other machines without TLS.
 fn is_exposed(fields: &Map<String, Value>) -> bool {
     let Some(gateway) = fields.get("gateway") else { return false };
     let is_open = matches!(gateway["bind"].as_str(), Some("lan" | "custom"));
@@ -95,7 +95,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_added_extension("bak")
 }
 
-/// Whether a config takes in other files.
+/// Returns true if a config includes other files.
 fn includes(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.contains_key("$include") || fields.values().any(includes),
@@ -104,7 +104,7 @@ fn includes(value: &Value) -> bool {
     }
 }
 
-/// Decides about the rules of which commands may run, and says so: they are the same file here.
+/// Plans the approval rules for commands, with a warning: the file has the same format here.
 pub(super) fn approvals(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) {
     let name = "exec-approvals.json";
     let (from, to) = (source.root.join(name), paths.state.join(name));
@@ -127,7 +127,7 @@ pub(super) fn approvals(plan: &mut Plan, source: &Source, paths: &Paths, wishes:
     plan.warn(&name, "is copied; of it and tools.exec in the config, the stricter counts");
 }
 
-/// Decides about the auth profiles of one agent, whose folders there and here are given.
+/// Plans the auth profiles of one agent, given its directories there and here.
 pub(super) fn auth_profiles(plan: &mut Plan, there: &Path, here: &Path, wishes: Wishes) {
     let name = "agent/auth-profiles.json";
     let (from, to) = (there.join(name), here.join(name));
@@ -141,7 +141,7 @@ pub(super) fn auth_profiles(plan: &mut Plan, there: &Path, here: &Path, wishes: 
     };
     let fate = match serde_json::from_slice::<Map<String, Value>>(&bytes) {
         Err(_) => Fate::Broken,
-        // A file that only says how keys of the environment stand is no loss.
+        // A file that only has the health of environment keys may be overwritten.
         Ok(_) if !auth::file::has_profiles(&to) => Fate::New,
         Ok(_) if copy::is_same(&from, &to).unwrap_or(false) => Fate::Same,
         Ok(_) if wishes.replaces => Fate::Updated,
@@ -152,7 +152,7 @@ pub(super) fn auth_profiles(plan: &mut Plan, there: &Path, here: &Path, wishes: 
         Fate::New | Fate::Updated => plan.copy(&from, &to),
         Fate::Same => {}
         Fate::Kept => plan.warn(&to.display(), "is there and stays; replace it with --force"),
-        // Why it is broken could show what is in it.
+        // The parser's message could quote the content.
         Fate::Broken => plan.warn(&from.display(), "not imported: it is no JSON object"),
     }
 }

@@ -1,4 +1,4 @@
-//! Skills: folders that are copied whole. One that is here and is another stays.
+//! Imports skills: directories that are copied whole. An existing skill that differs is kept.
 
 use std::{
     collections::BTreeMap,
@@ -16,17 +16,17 @@ use super::{
 };
 use crate::{assemble::office::workspace, config::Config, paths::Paths};
 
-/// How many files a skill may have.
+/// Maximum number of files of a skill.
 const MOST_FILES: usize = 2_000;
 
-/// How many bytes they may have together.
+/// Maximum total size of a skill in bytes.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Decides about all skills: those for all agents, and those in workspaces that Homard will not use itself.
+/// Plans all skills: the shared ones, and those in workspaces that Homard will not use itself.
 pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), paths: &Paths, wishes: Wishes) {
     folder(plan, &source.root.join("skills"), &paths.state.join("skills"), wishes);
     for agent in config.agents.members() {
-        // A workspace that the config names is used where it is, with its skills.
+        // A workspace that the config names is used in place, with its skills.
         let is_named =
             agent.said.workspace.is_some() || (agent.is_default && config.agents.defaults.workspace.is_some());
         if is_named {
@@ -91,7 +91,7 @@ fn folder(plan: &mut Plan, from: &Path, to: &Path, wishes: Wishes) {
     }
 }
 
-/// The files of a skill and how long each is. An error says why it cannot be copied.
+/// Returns the files of a skill with their sizes. An error says why it cannot be copied.
 fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, u64>, String> {
     let mut files = BTreeMap::new();
     let mut folders = vec![PathBuf::new()];
@@ -115,7 +115,7 @@ fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, u64>, String> {
     Ok(files)
 }
 
-/// What becomes of a skill. One of which a part is here, and nothing else, was left by an import that was interrupted.
+/// Returns the fate of a skill. If only a part of it exists here, and nothing else, an import was interrupted.
 fn fate(from: &Path, to: &Path, files: &BTreeMap<PathBuf, u64>) -> Fate {
     if to.symlink_metadata().is_err() {
         return Fate::New;

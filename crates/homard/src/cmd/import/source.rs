@@ -1,4 +1,4 @@
-//! OpenClaw's state directory: found, and read with patience.
+//! OpenClaw's state directory: found and parsed leniently.
 
 use std::{
     fs,
@@ -12,13 +12,13 @@ use serde_json::{Map, Value};
 
 use crate::paths;
 
-/// Where OpenClaw keeps its state, under its names over time.
+/// Names of OpenClaw's state directory over time.
 const HOMES: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];
 
-/// What its config is called, under its names over time.
+/// Names of its config over time.
 const CONFIGS: [&str; 3] = ["openclaw.json", "clawdbot.json", "moltbot.json"];
 
-/// What lies in a state directory and is not imported, and why.
+/// Items of a state directory that are not imported, and why.
 const LEFT: [(&str, &str); 15] = [
     (
         "workspace",
@@ -49,12 +49,12 @@ pub(super) struct Source {
     pub(super) root: PathBuf,
     /// Its config, if there is one.
     pub(super) config: Option<PathBuf>,
-    /// Its agents and their folders.
+    /// Its agents and their directories.
     pub(super) agents: Vec<(AgentId, PathBuf)>,
 }
 
 impl Source {
-    /// The directory that was named, or the one in the home.
+    /// Returns the given directory, or the one in the home directory.
     pub(super) fn find(named: Option<&Path>) -> Result<Self> {
         let root = match named {
             Some(named) => paths::expand(named, paths::home().as_deref()),
@@ -75,7 +75,7 @@ impl Source {
         Ok(Self { config, agents: agents(&folder)?, root })
     }
 
-    /// What is there and is not imported, and why.
+    /// Returns the existing items that are not imported, and why.
     pub(super) fn left(&self) -> Vec<(&'static str, &'static str)> {
         LEFT.into_iter().filter(|(name, _)| self.root.join(name).exists()).collect()
     }
@@ -105,7 +105,7 @@ fn agents(folder: &Path) -> Result<Vec<(AgentId, PathBuf)>> {
     Ok(agents)
 }
 
-/// What is in a folder: names and paths, in a fixed order. A name that is no text is passed by.
+/// Lists a directory: names and paths, sorted. Names that are not UTF-8 are skipped.
 pub(super) fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let listing = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut found = Vec::new();
@@ -117,7 +117,7 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// A JSON5 document that must be an object; the error says where it is wrong.
+/// Parses a JSON5 document that must be an object; the error says where it is invalid.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Ok(object) = serde_json::from_str(text) {
@@ -136,7 +136,7 @@ pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// A session's record from one value of `sessions.json`, with fields of early versions under their later names.
+/// Parses a session's record from one value of `sessions.json`, renaming fields of early versions.
 pub(super) fn record(agent: &AgentId, key: &str, value: Value) -> Result<(SessionKey, Record), String> {
     let key = SessionKey::parse(key, agent).map_err(|reason| reason.to_string())?;
     let Value::Object(mut fields) = value else { return Err("it is not an object".to_owned()) };

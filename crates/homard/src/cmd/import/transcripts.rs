@@ -1,29 +1,29 @@
-//! Transcripts: which are sound, and what becomes of each beside the one that is here.
+//! Checks transcripts, and decides about each by comparison with the existing one.
 
 use std::{fs, io::ErrorKind, path::Path};
 
 use serde::{Deserialize, de::IgnoredAny};
 
-/// What becomes of a file.
+/// What the import does with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// There is none here yet.
     New,
-    /// It goes on where the one here ends.
+    /// It continues the existing one.
     Updated,
-    /// It is here.
+    /// It exists unchanged.
     Same,
-    /// The one here stays.
+    /// The existing one is kept.
     Kept,
     /// It cannot be used.
     Broken,
 }
 
-/// A look at a transcript.
+/// The decision about a transcript.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) fate: Fate,
-    /// What people should know.
+    /// A warning for the user.
     pub(super) remark: Option<String>,
 }
 
@@ -50,12 +50,12 @@ pub(super) fn look(from: &Path, to: &Path) -> Look {
     }
 }
 
-/// The transcript up to the end of its last whole line: what is behind it is set aside here when the session goes on.
+/// Returns the transcript up to its last complete line: an incomplete one is moved aside when the session is resumed.
 fn whole(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)]
 }
 
-/// What is wrong with some of the lines; they are imported as they are, and passed by when they are read.
+/// Returns a warning about damaged lines; they are imported unchanged and skipped by readers.
 fn flaws(bytes: &[u8]) -> Option<String> {
     let is_json = |line: &[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
     let whole = whole(bytes);

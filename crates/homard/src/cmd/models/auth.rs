@@ -1,4 +1,5 @@
-//! Keys come and go. Their text is never an argument, where other users of the machine could see it, and never shown.
+//! Adds and removes API keys. A key is never an argument, which other users of the machine could see, and never
+//! printed.
 
 use anyhow::Result;
 use homard_journal::lock;
@@ -17,7 +18,7 @@ use crate::{
     render,
 };
 
-/// The longest key that is taken.
+/// Maximum length of a key.
 const MAX_KEY: usize = 16 * 1024;
 
 /// A new key.
@@ -40,7 +41,7 @@ pub(super) struct Add {
     agent: Option<String>,
 }
 
-/// Adds a key, or replaces it.
+/// Adds or replaces a key.
 pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
     let provider = known(setup, &add.provider)?;
     let name = add.profile.trim();
@@ -48,7 +49,7 @@ pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
         return Err(Failure::usage("--profile is a name without blanks and colons, such as work").into());
     }
     let path = place(&setup.paths, &setup.agent(add.agent.as_deref())?);
-    // Before anything is typed for nothing.
+    // Checked before the user types anything.
     file::read(&path)?;
     let key = prompt::secret(&format!("The {} for {provider}", if add.token { "token" } else { "API key" }))?;
     let key = key.trim();
@@ -65,7 +66,7 @@ pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
         let is_new = profiles.get(&id).is_none();
         profiles.set(&id, &profile, 2);
         fields.put("profiles", &profiles, 1);
-        // What was held against the old key is not the new one's fault.
+        // Cooldowns of the old key do not apply to the new one.
         forget(fields, &path, &id)?;
         let mut order = fields.object("order", &path)?;
         if let Some(mut ids) = order.get(&provider).and_then(|ids| serde_json::from_str::<Vec<String>>(ids).ok())
@@ -85,7 +86,7 @@ pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
     tell(setup, &json!({"ok": true, "profile": id, "did": did, "file": path}), unlisted, wants_json)
 }
 
-/// Removes a key and what is known of it.
+/// Removes a key with its health record.
 pub(super) fn remove(setup: &Setup, id: &str, agent: Option<&str>, wants_json: bool) -> Result<()> {
     let path = place(&setup.paths, &setup.agent(agent)?);
     let unknown = |profiles: &Fields| {
@@ -135,7 +136,7 @@ fn forget(fields: &mut Fields, path: &std::path::Path, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name of a provider that is known or configured: a typing error would be a key that nobody uses.
+/// Returns the canonical name of a known or configured provider: a mistyped one would store an unused key.
 fn known(setup: &Setup, provider: &str) -> Result<String, Failure> {
     let name = provider_name(provider);
     let configured = setup.models.names.configured.iter().any(|own| provider_name(&own.id) == name);

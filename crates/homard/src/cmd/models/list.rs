@@ -1,4 +1,4 @@
-//! The models there are.
+//! Lists models.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     render,
 };
 
-/// Lists the models of one provider, of those that can be asked, or of all.
+/// Lists the models of one provider, of those with credentials, or of all.
 pub(super) fn run(setup: &Setup, provider: Option<&str>, all: bool, wants_json: bool) -> Result<()> {
     let keyring = setup.keyring(&setup.agent(None)?)?;
     let known = catalog::providers().flat_map(catalog::provider).collect();

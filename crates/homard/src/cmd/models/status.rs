@@ -1,4 +1,4 @@
-//! Who is asked, in which order, with which key, and who rests.
+//! Shows the candidates in order, with their credentials and cooldowns.
 
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
@@ -58,29 +58,29 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
     Ok(())
 }
 
-/// How an agent stands: who is asked first, and what is in the way.
+/// Model status of an agent: its primary model, and problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cmd) struct Standing {
-    /// The model that is asked first.
+    /// The first candidate's model.
     pub(in crate::cmd) first: String,
-    /// Whether that is the demo model because there is nothing else.
+    /// True if that is the demo model because there is no other.
     pub(in crate::cmd) is_demo: bool,
-    /// How many candidates there are.
+    /// Number of candidates.
     pub(in crate::cmd) asked: usize,
-    /// Candidates without a key, each with the way out.
+    /// Candidates without a key, each with the remedy.
     pub(in crate::cmd) missing: Vec<String>,
-    /// Keys that cannot be used.
+    /// Credentials that cannot be used.
     pub(in crate::cmd) unusable: Vec<String>,
-    /// Fallbacks that are not asked.
+    /// Fallbacks that are not used.
     pub(in crate::cmd) left_out: Vec<String>,
-    /// Models whose prompt leaves something out, and what.
+    /// Models whose prompt is shortened, and how.
     pub(in crate::cmd) shortened: Vec<(String, Shortened)>,
-    /// Why nobody would answer now, if so.
+    /// Why no candidate is usable now, if so.
     pub(in crate::cmd) outage: Option<String>,
 }
 
 impl Standing {
-    /// How the agent with this id stands; without one, the default agent.
+    /// Returns the status of the agent with this id; without one, of the default agent.
     pub(super) fn find(setup: &Setup, agent: Option<&str>) -> Result<Self> {
         let agent = setup.agent(agent)?;
         let keyring = setup.keyring(&agent)?;
@@ -113,12 +113,12 @@ impl Standing {
     }
 }
 
-/// The keys that cannot be used, and why.
+/// Returns the credentials that cannot be used, and why.
 fn troubles(keyring: &Keyring) -> impl Iterator<Item = (&str, String)> {
     keyring.profiles.iter().filter_map(|profile| Some((&*profile.id, keys::trouble(profile)?)))
 }
 
-/// A candidate as programs read it.
+/// Returns a candidate as JSON.
 fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
     let spec = candidate.model.spec();
     let standing = keyring.book.standing();
@@ -147,7 +147,7 @@ fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
     row
 }
 
-/// The candidates as people read them.
+/// Formats the candidates as a table.
 fn table(rows: &[Value], now: u64) -> String {
     let titles = ["", "MODEL", "KEY", "FROM", "STATE"].map(str::to_owned).to_vec();
     let line = |(place, row): (usize, &Value)| {

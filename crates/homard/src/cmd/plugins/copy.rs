@@ -1,4 +1,4 @@
-//! Taking a plugin into the state directory: its files, and the links that stay within it. Nothing of it is run.
+//! Copies a plugin into the state directory: its files, and symlinks that stay within it. Nothing of it is run.
 
 use std::{
     error, fmt, fs, io,
@@ -8,34 +8,33 @@ use std::{
 
 use homard_plugins::{Candidate, NAMES, Roots, discover, fingerprint};
 
-/// How many files may be taken, and how many bytes: as much as a fingerprint looks at.
+/// Maximum number of files and bytes: as much as a fingerprint covers.
 const FILES: usize = 50_000;
 const BYTES: u64 = 1024 * 1024 * 1024;
 
-/// What no folder is called: nothing but the folder itself is looked at.
+/// A name that no directory has, so that only the directory itself is searched.
 const NOWHERE: &str = "\n";
 
-/// A plugin that was taken.
+/// An installed plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Its id.
     pub(super) id: String,
-    /// Its version, if it says so.
+    /// Its version, if the manifest has one.
     pub(super) version: Option<String>,
-    /// Where it is now.
+    /// Its directory.
     pub(super) path: PathBuf,
-    /// What its files add up to.
+    /// Fingerprint of its files.
     pub(super) hash: String,
 }
 
-/// Why nothing was taken.
+/// Why nothing was installed.
 #[derive(Debug)]
 pub(super) enum TakeError {
-    /// It is nothing that can be taken.
+    /// The source is not a plugin that can be installed.
     Unfit { path: PathBuf, what: String },
-    /// There is one of that name.
+    /// A plugin of that name exists.
     Taken(PathBuf),
-    /// The disk.
+    /// An I/O error.
     Disk { path: PathBuf, source: io::Error },
 }
 
@@ -69,7 +68,7 @@ fn disk(path: &Path) -> impl FnOnce(io::Error) -> TakeError {
     move |source| TakeError::Disk { path, source }
 }
 
-/// What lies in a folder, read as a plugin. Blocks.
+/// Reads a directory as a plugin. Blocking.
 pub(super) fn look(source: &Path) -> Result<Candidate, TakeError> {
     let folder = match fs::canonicalize(source) {
         Ok(folder) if folder.is_dir() => folder,
@@ -95,7 +94,7 @@ pub(super) fn look(source: &Path) -> Result<Candidate, TakeError> {
     }
 }
 
-/// Copies the plugin of a folder into the folder for plugins, whole or not at all. Blocks.
+/// Copies a plugin into the directory of plugins, atomically. Blocking.
 pub(super) fn take(source: &Path, extensions: &Path, may_replace: bool) -> Result<Taken, TakeError> {
     let Candidate { manifest, root, .. } = look(source)?;
     let name = folder_name(&manifest.id).ok_or_else(|| unfit(source, "has an id that cannot be a folder's name"))?;
@@ -112,14 +111,14 @@ pub(super) fn take(source: &Path, extensions: &Path, may_replace: bool) -> Resul
     let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&extensions).map_err(disk(&extensions))?;
     let (new, old) = (aside.path().join("new"), aside.path().join("old"));
     copy(&root, &new)?;
-    // What lies there now is what counts, whatever happened to the source meanwhile.
+    // Computed from the copy: the source may have changed in the meantime.
     let hash = fingerprint(&new).map_err(disk(&new))?;
     if is_taken {
         fs::rename(&target, &old).map_err(disk(&target))?;
     }
     if let Err(error) = fs::rename(&new, &target) {
         if is_taken && let Err(error) = fs::rename(&old, &target) {
-            // It must not go with the folder that it lies in.
+            // The old version must not be deleted with the temporary directory that holds it.
             let kept = aside.keep();
             tracing::error!(%error, kept = %kept.display(), "a plugin could not be put back");
         }
@@ -128,14 +127,14 @@ pub(super) fn take(source: &Path, extensions: &Path, may_replace: bool) -> Resul
     Ok(Taken { id: manifest.id, version: manifest.version, path: target, hash })
 }
 
-/// What the folder of a plugin is called: its id, without what would make it several folders or a hidden one.
+/// Returns the directory name of a plugin: its id, without characters that would make it nested or hidden.
 fn folder_name(id: &str) -> Option<String> {
     let name = id.replace('/', "__");
     let name = name.trim_start_matches('.');
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Copies what is in a folder. A link is copied as a link if it leads to something within.
+/// Copies a directory. A symlink is copied as such if it leads to something within.
 fn copy(from: &Path, to: &Path) -> Result<(), TakeError> {
     fs::create_dir(to).map_err(disk(to))?;
     let (mut waiting, mut links) = (vec![PathBuf::new()], Vec::new());
@@ -172,7 +171,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), TakeError> {
         }
     }
     let whole = fs::canonicalize(to).map_err(disk(to))?;
-    // A link through other links can lead elsewhere than it reads; the copy shows where.
+    // A symlink through other symlinks may lead elsewhere than its text says; the copy shows where.
     let is_within = |link: &Path| fs::canonicalize(to.join(link)).is_ok_and(|end| end.starts_with(&whole));
     match links.iter().find(|link| !is_within(link)) {
         Some(link) => Err(leads_away(&from.join(link))),
@@ -184,7 +183,7 @@ fn leads_away(link: &Path) -> TakeError {
     unfit(link, "is a link that leads out of the plugin, or nowhere; put the file itself there, or take the link away")
 }
 
-/// Whether a link in this folder of a plugin reads as if it stayed within the plugin.
+/// Returns true if a symlink in this directory of a plugin stays within the plugin, by its text.
 fn stays(folder: &Path, leads: &Path) -> bool {
     let mut depth = folder.components().count();
     for part in leads.components() {
@@ -204,7 +203,7 @@ mod tests {
 
     const MANIFEST: &str = r#"{"id": "@me/tides", "configSchema": {}, "run": ["python3", "plugin.py"]}"#;
 
-    /// A plugin in `source`, beside a file that is not its own.
+    /// Creates a plugin in `source`, beside a file that does not belong to it.
     fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let temp = tempfile::tempdir().unwrap();
         let top = fs::canonicalize(temp.path()).unwrap();
@@ -260,7 +259,7 @@ mod tests {
             assert!(told.contains(&words), "{leads}: {told}");
             assert_eq!(names(&extensions), Vec::<String>::new());
         }
-        // This one reads as if it stayed: through links to the top it goes above it.
+        // By its text this one stays within; through symlinks to the top it leads above it.
         let (_temp, source, extensions) = place();
         symlink(".", source.join("top")).unwrap();
         symlink("top/top/../../secret", source.join("more")).unwrap();

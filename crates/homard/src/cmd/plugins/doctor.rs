@@ -1,4 +1,4 @@
-//! `homard plugins doctor`: each plugin that is on is looked at and started for a moment. Every finding says what to do.
+//! `homard plugins doctor`: examines each enabled plugin and starts it briefly. Every finding says what to do.
 
 mod look;
 mod trial;
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::{failure::Failure, render};
 
-/// How many plugins are tried at a time.
+/// Number of plugins that are tried concurrently.
 const AT_ONCE: usize = 4;
 
-/// Something that is wrong, or odd.
+/// A problem or a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
-    /// Whether a plugin cannot be used because of it.
+    /// True if it makes a plugin unusable.
     is_grave: bool,
     what: String,
     to_do: String,
@@ -47,7 +47,7 @@ impl Finding {
     }
 }
 
-/// What came of a plugin.
+/// The result for one plugin.
 struct Checkup {
     id: String,
     trial: Option<Trial>,
@@ -88,25 +88,25 @@ impl Checkup {
     }
 }
 
-/// What came of all of them.
+/// The result for all plugins.
 struct Exam {
-    /// How many are on.
+    /// Number of enabled plugins.
     on: usize,
-    /// The Node that runs OpenClaw's plugins, if one of them is on.
+    /// The Node that runs OpenClaw plugins, if one of them is enabled.
     node: Option<Result<String, String>>,
     checkups: Vec<Checkup>,
-    /// What is wrong beside the plugins that are on.
+    /// Findings that do not concern an enabled plugin.
     elsewhere: Vec<Finding>,
 }
 
-/// What is wrong with plugins, for those who look at more than plugins.
+/// Findings about plugins, for `homard doctor`.
 pub(in crate::cmd) struct Summary {
     pub(in crate::cmd) summary: String,
-    /// Whether it is grave, what it is, and what to do.
+    /// Whether it is severe, what it is, and what to do.
     pub(in crate::cmd) findings: Vec<(bool, String, String)>,
 }
 
-/// Looks at all that are on, starts them, and says what is wrong.
+/// Examines and starts all enabled plugins, and summarizes the findings.
 pub(super) async fn summary(shown: &Shown) -> Summary {
     let exam = examine(shown).await;
     let mut summary = format!("plugins: {}, on: {}", shown.plugins.len(), exam.on);
@@ -136,7 +136,7 @@ async fn examine(shown: &Shown) -> Exam {
     Exam { on: on.len(), node, checkups, elsewhere }
 }
 
-/// Looks at all that are on, and starts them. Fails if one of them cannot be used.
+/// Examines and starts all enabled plugins. Fails if one of them is unusable.
 pub(super) async fn run(shown: &Shown, wants_json: bool) -> Result<()> {
     let Exam { on, node, checkups, elsewhere } = examine(shown).await;
     if wants_json {
@@ -174,7 +174,7 @@ pub(super) async fn run(shown: &Shown, wants_json: bool) -> Result<()> {
     }
 }
 
-/// Looks at one plugin, and starts it if nothing is in the way.
+/// Examines one plugin, and starts it if there is no severe finding.
 async fn checkup(shown: &Shown, plugin: &(Candidate, Status), node: Option<&Result<String, String>>) -> Checkup {
     let (candidate, status) = plugin;
     let mut findings = look::at(shown, candidate);

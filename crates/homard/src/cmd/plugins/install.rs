@@ -1,4 +1,4 @@
-//! `homard plugins install`: a folder becomes a plugin of the state directory, or is used where it is.
+//! `homard plugins install`: copies a directory into the state directory, or links it where it is.
 
 use std::{
     collections::BTreeSet,
@@ -19,19 +19,19 @@ use super::{
 };
 use crate::{config::Config, failure::Failure, paths::Paths, render};
 
-/// Something that was installed.
+/// An installed plugin.
 struct Done {
     id: String,
     version: Option<String>,
-    /// Where it is now.
+    /// Its directory.
     path: PathBuf,
-    /// What its files add up to; none for one that is used where it is.
+    /// Fingerprint of its files; `None` for a linked one.
     hash: Option<String>,
-    /// What it guards: noted down, so that its guards stand even if its manifest is gone.
+    /// The hooks that it guards: recorded, so that they stay guarded even if its manifest is gone.
     guard: BTreeSet<String>,
 }
 
-/// Copies it into the state directory, and notes in the config what came from where.
+/// Copies the plugin into the state directory and records its source in the config.
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
     let guard = look(&source).map_err(failure)?.manifest.guard;
@@ -45,10 +45,10 @@ pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) 
     tell(paths, &done, &format!("{} is in {} now", done.id, done.path.display()), wants_json)
 }
 
-/// Has the config name it.
+/// Adds the directory to the config.
 pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
     let found = look(&absolute(source)?).map_err(failure)?;
-    // Whoever links a folder works on it, so what it holds today says nothing.
+    // A linked directory is under development, so a hash of its current files would be useless.
     let (manifest, path) = (found.manifest, found.root);
     let done = Done { id: manifest.id, version: manifest.version, path, hash: None, guard: manifest.guard };
     let places = Key::root().key("plugins").key("load").key("paths");
@@ -96,9 +96,9 @@ fn record(source: &Path, done: &Done) -> Value {
     record
 }
 
-/// Says what is there now, what it may do, and what it takes to have an effect.
+/// Reports what was installed, what it may do, and what is needed for it to take effect.
 fn tell(paths: &Paths, done: &Done, what: &str, wants_json: bool) -> Result<()> {
-    // As it lies there now, not as it was before it was copied.
+    // Reads the installed copy, not the source.
     let shown = Shown::find(&Config::choose(paths)?.loaded, paths);
     let used = shown.plugin(&done.id).ok().filter(|(candidate, _)| candidate.root == done.path);
     let state = used.map_or("hidden", |(_, status)| words::state(status));

@@ -1,9 +1,9 @@
-//! A plugin as programs read it, and what its manifest declares.
+//! A plugin as JSON, and what its manifest declares.
 
 use homard_plugins::{Candidate, Declared, Manifest, Origin, Status};
 use serde_json::{Map, Value, json};
 
-/// A plugin as programs read it.
+/// Returns a plugin as JSON.
 pub(super) fn document((candidate, status): &(Candidate, Status)) -> Value {
     let manifest = &candidate.manifest;
     let state = match (status.verdict.is_on, &status.error) {
@@ -21,7 +21,7 @@ pub(super) fn document((candidate, status): &(Candidate, Status)) -> Value {
     })
 }
 
-/// OpenClaw's words for where a plugin is.
+/// Returns OpenClaw's name for the location of a plugin.
 fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Config => "config",
@@ -30,7 +30,7 @@ fn origin(origin: Origin) -> &'static str {
     }
 }
 
-/// What a manifest declares, as programs read it; null if it cannot say.
+/// Returns what a manifest declares as JSON; null if it has no declarations.
 pub(super) fn declares(manifest: &Manifest) -> Value {
     if manifest.rights.is_none() {
         return Value::Null;
@@ -39,7 +39,7 @@ pub(super) fn declares(manifest: &Manifest) -> Value {
     Value::Object(all.map(|(kind, names)| (kind.to_owned(), json!(names))).collect::<Map<_, _>>())
 }
 
-/// What a manifest declares: each kind with its names. What it does not declare is denied.
+/// Returns what a manifest declares: each kind with its names. Anything else is denied.
 pub(super) fn declared(manifest: &Manifest) -> Vec<(&'static str, Vec<String>)> {
     let rights = manifest.rights.clone().unwrap_or_default();
     let all = vec![

@@ -1,4 +1,4 @@
-//! `homard plugins enable` and `disable`: a word in the config.
+//! `homard plugins enable` and `disable`: edit the config.
 
 use anyhow::Result;
 use homard_config::{edit, path::Path};
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{config::change::Change, failure::Failure, paths::Paths, render};
 
-/// Switches a plugin on. One that would stay off for another reason is left as it is, and the reason is told.
+/// Enables a plugin. If it would stay disabled for another reason, nothing is changed and the reason is reported.
 pub(super) fn on(shown: &Shown, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
     let plugin = shown.plugin(id)?;
     let (Candidate { manifest, origin, .. }, _) = plugin;
@@ -46,7 +46,7 @@ pub(super) fn on(shown: &Shown, paths: &Paths, id: &str, wants_json: bool) -> Re
     Ok(())
 }
 
-/// Switches a plugin off, also one that is gone and that the config still speaks of.
+/// Disables a plugin, also one that is missing and still has an entry in the config.
 pub(super) fn off(shown: &Shown, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
     if !shown.loaded.config.plugins.entries.contains_key(id) {
         shown.plugin(id)?;
@@ -55,7 +55,7 @@ pub(super) fn off(shown: &Shown, paths: &Paths, id: &str, wants_json: bool) -> R
     tell(&done, paths, (id, false), None, wants_json)
 }
 
-/// What it takes to have a plugin on that the config keeps off; none if the reason says it.
+/// Returns what is needed to enable a plugin that the config disables; `None` if the reason already says it.
 fn way_out((_, status): &(Candidate, Status), wanted: &Settings) -> Option<String> {
     let id = &status.id;
     if wanted.enabled == Some(false) {

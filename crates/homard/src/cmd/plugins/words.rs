@@ -1,4 +1,4 @@
-//! Plugins in plain words.
+//! Formats plugins for the terminal.
 
 use homard_config::path::Path;
 use homard_plugins::{Candidate, Manifest, Origin, Status};
@@ -9,10 +9,10 @@ use crate::{
     render,
 };
 
-/// How many characters of a description a list shows.
+/// Maximum characters of a description in a list.
 const SHOWN: usize = 60;
 
-/// What becomes of a plugin, for a table.
+/// Returns the state of a plugin for a table.
 pub(super) fn state(status: &Status) -> &'static str {
     match (status.verdict.is_on, &status.error) {
         (false, _) => "off",
@@ -21,7 +21,7 @@ pub(super) fn state(status: &Status) -> &'static str {
     }
 }
 
-/// The plugins as people read them.
+/// Formats the plugins as a table.
 pub(super) fn table(plugins: &[(Candidate, Status)], is_verbose: bool) -> String {
     let more = if is_verbose { vec!["VERSION", "WHY", "FOLDER"] } else { vec![] };
     let titles = ["PLUGIN", "STATE", "FROM", "FOR"].into_iter().chain(more).map(str::to_owned).collect();
@@ -38,7 +38,7 @@ pub(super) fn table(plugins: &[(Candidate, Status)], is_verbose: bool) -> String
     render::table(&std::iter::once(titles).chain(plugins.iter().map(line)).collect::<Vec<_>>())
 }
 
-/// Why a plugin is on or off, or cannot start.
+/// Returns why a plugin is enabled or disabled, or cannot start.
 fn why(status: &Status) -> String {
     match status.error.as_ref().filter(|_| status.verdict.is_on) {
         Some(error) => error.clone(),
@@ -46,7 +46,7 @@ fn why(status: &Status) -> String {
     }
 }
 
-/// All about one plugin.
+/// Describes one plugin in full.
 pub(super) fn about((candidate, status): &(Candidate, Status), config: &Config) -> String {
     let manifest = &candidate.manifest;
     let mut rows = vec![("plugin", status.id.clone())];
@@ -74,7 +74,7 @@ pub(super) fn about((candidate, status): &(Candidate, Status), config: &Config) 
     table_of(rows)
 }
 
-/// How a plugin is run and what it may do, by its manifest.
+/// Describes how a plugin is run and what it may do, by its manifest.
 pub(super) fn rights(candidate: &Candidate) -> Vec<(&'static str, String)> {
     let manifest = &candidate.manifest;
     let runs = match (&manifest.run, &candidate.entry) {
@@ -97,7 +97,7 @@ pub(super) fn rights(candidate: &Candidate) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// The settings that a plugin knows, those first that it needs.
+/// Lists the settings of a plugin, required ones first.
 fn settings(manifest: &Manifest) -> Option<String> {
     let schema = &manifest.config_schema;
     let required: Vec<&str> =
@@ -108,13 +108,13 @@ fn settings(manifest: &Manifest) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Rows as people read them. Nothing in them can drive a terminal.
+/// Formats rows as a table, without control characters.
 pub(super) fn table_of(rows: Vec<(&'static str, String)>) -> String {
     let rows: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), one_line(&text)]).collect();
     render::table(&rows)
 }
 
-/// What the config says of a plugin.
+/// Returns the config path of a plugin's entry.
 pub(super) fn entry(id: &str) -> Path {
     Path::root().key("plugins").key("entries").key(id)
 }
@@ -127,17 +127,17 @@ fn origin(origin: Origin) -> &'static str {
     }
 }
 
-/// So many of something.
+/// Formats a count with its noun.
 pub(super) fn count(number: usize, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
 }
 
-/// A text of somebody else's on one line, without what could drive a terminal.
+/// Puts a foreign text on one line, without control characters.
 pub(super) fn one_line(text: &str) -> String {
     render::harmless(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// At most so many characters, the last of them an ellipsis if there were more.
+/// Truncates a text to at most `most` characters, ending in an ellipsis.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -145,7 +145,7 @@ fn cut(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// A text as a shell takes it for one word.
+/// Quotes a text as one shell word.
 pub(super) fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@' | ':');
     let is_word = !text.is_empty() && text.chars().all(is_plain);

@@ -1,7 +1,6 @@
-//! `homard sessions compact` and `compactions`: make a conversation short, see how often that happened, and undo it.
+//! `homard sessions compact` and `compactions`: compact a session, list its compactions, and undo one.
 //!
-//! A transcript is looked into here when no gateway has it. Whoever changes one must have its lane, so that is asked of
-//! the gateway.
+//! Without a gateway the transcript is read directly. Changes need the session's lane, so they go through the gateway.
 
 use std::time::Duration;
 
@@ -22,11 +21,11 @@ use crate::{
     render,
 };
 
-/// How long the gateway may take to answer.
+/// Timeout for the gateway's response.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same while a model sums up, behind a run that has to end first.
+/// Timeout for a compaction, which may have to wait for the active run.
 const LONG_PATIENCE: Duration = Duration::from_secs(1_260);
-/// How the gateway says that there is no such session. It has no code for that.
+/// The gateway's message for an unknown session. There is no code for it.
 const NO_SESSION: &str = "session not found";
 
 /// What `homard sessions compact` takes.
@@ -57,7 +56,7 @@ enum Change {
     },
 }
 
-/// Makes a conversation short.
+/// Compacts a session.
 pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
     let setup = Setup::find()?;
     let mut params = json!({"key": args.key});
@@ -66,7 +65,7 @@ pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
     }
     let asked = ask(&setup, "operator.admin", LONG_PATIENCE, ("sessions.compact", params)).await;
     let answer = asked.map_err(|error| plainly(&setup, &args.key, error))?.ok_or_else(|| setup.nobody())?;
-    // Other clients ask for sessions in which nothing was said yet, so to them this is no failure.
+    // Other clients also compact sessions that have no messages yet, so for them this is not an error.
     if answer.get("reason").and_then(Value::as_str) == Some(NO_SESSION) {
         return Err(unknown(&named(&setup, &args.key)?).into());
     }
@@ -76,7 +75,7 @@ pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
     Ok(render::print(&compacted(&answer))?)
 }
 
-/// Lists the compactions of a conversation, or undoes one.
+/// Lists the compactions of a session, or undoes one.
 pub(super) async fn run(args: &Compactions, is_json: bool) -> Result<()> {
     let setup = Setup::find()?;
     match &args.command {
@@ -117,14 +116,14 @@ async fn undo(setup: &Setup, key: &str, id: Option<&str>, is_json: bool) -> Resu
     Ok(render::print(&render::harmless(&told))?)
 }
 
-/// The gateway's answer; `None` when nobody listens there.
+/// Calls a method of the gateway; `None` if no gateway listens.
 async fn ask(setup: &Setup, scope: &str, patience: Duration, (method, params): (&str, Value)) -> Result<Option<Value>> {
     let Reached::Gateway(mut client) = Client::connect(&setup.target, &[scope], &[]).await? else { return Ok(None) };
     let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", setup.target.url));
     Ok(Some(timeout(patience, client.call(method, params)).await.map_err(slow)??))
 }
 
-/// The session that a text means.
+/// Returns the session key that a text names.
 fn named(setup: &Setup, text: &str) -> Result<SessionKey, Failure> {
     let agent = setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
     SessionKey::parse(text, &agent).map_err(|error| Failure::usage(format!("{text}: {error}")))
@@ -134,7 +133,7 @@ fn unknown(key: &SessionKey) -> Failure {
     Failure::new("session", format!("no session {key}; see which there are with: homard sessions"))
 }
 
-/// The gateway's "no", in the words that are used without one.
+/// Replaces the gateway's error by the message that is used without a gateway.
 fn plainly(setup: &Setup, text: &str, error: Error) -> Error {
     match error.downcast_ref::<Failure>() {
         Some(failure) if failure.message == NO_SESSION => {
@@ -144,13 +143,13 @@ fn plainly(setup: &Setup, text: &str, error: Error) -> Error {
     }
 }
 
-/// What the transcript in the state directory says, as the gateway would tell it.
+/// Reads the compactions from the transcript in the state directory, in the gateway's format.
 async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
     if !setup.target.is_own {
         return Err(setup.nobody().into());
     }
     let key = named(setup, text)?;
-    // Looking must not make a directory.
+    // Reading must not create the directory.
     if !setup.paths.state.exists() {
         return Err(unknown(&key).into());
     }
@@ -158,7 +157,7 @@ async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
     let journal =
         opened.with_context(|| format!("no gateway answers at {}, and nobody else can look", setup.target.url))?;
     let session = journal.load(&key).await?;
-    // Or having looked would count as a crash.
+    // Without a flush, this would count as a crash.
     journal.flush().await?;
     let session = session.ok_or_else(|| unknown(&key))?;
     let rows: Vec<_> = branch::compactions(&session.entries)
@@ -173,7 +172,7 @@ async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
     Ok(json!({"ok": true, "key": key, "compactions": rows}))
 }
 
-/// What came of it, in a sentence.
+/// Describes the result in a sentence.
 fn compacted(answer: &Value) -> String {
     let number =
         |name: &str| answer.get(name).and_then(Value::as_u64).map_or_else(|| "?".to_owned(), |n| n.to_string());
@@ -185,14 +184,14 @@ fn compacted(answer: &Value) -> String {
         }
         Some(false) | None => {
             let reason = word("reason").unwrap_or("Nothing was done.");
-            // The rest says so, too.
+            // The prefix would repeat what the sentence says.
             reason.strip_prefix("Nothing was done: ").unwrap_or(reason).to_owned()
         }
     };
     render::harmless(&told)
 }
 
-/// Compactions as a table, oldest first.
+/// Formats compactions as a table, oldest first.
 fn table(rows: &[Value], now: u64) -> String {
     let titles = ["ID", "WHEN", "TOKENS BEFORE", "WAY", "UNDONE"].map(str::to_owned).to_vec();
     let line = |row: &Value| {

@@ -1,4 +1,4 @@
-//! What is ready, what the rest lacks, and what is wrong with files.
+//! `homard skills check`: usable skills, missing requirements, and problems with files.
 
 use anyhow::Result;
 use homard_skills::{Judged, Level, Problem, Verdict};
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use super::{Shown, words};
 use crate::render;
 
-/// Shows it. What is wrong with a skill is an answer, not a failure.
+/// Prints the result. Problems with skills do not fail the command.
 pub(super) fn run(shown: &Shown, wants_json: bool) -> Result<()> {
     if wants_json { Ok(render::print_json(&document(shown))?) } else { Ok(render::print(&text(shown))?) }
 }
 
-/// Whether nothing but the machine and the config is in the way.
+/// Returns true if only requirements of the machine or the config are missing.
 fn lacks_something(verdict: &Verdict) -> bool {
     !verdict.is_eligible && !verdict.is_disabled && !verdict.is_blocked_by_allowlist
 }
 
-/// As programs read it: what OpenClaw says, and the problems.
+/// Returns the result as JSON: OpenClaw's fields, and the problems.
 fn document(shown: &Shown) -> Value {
     let names = |is_meant: &dyn Fn(&Judged, &Value) -> bool| {
         let meant = shown.each().filter(|(judged, state)| is_meant(judged, state));
@@ -55,7 +55,7 @@ fn document(shown: &Shown) -> Value {
     })
 }
 
-/// As people read it.
+/// Formats the result for people.
 fn text(shown: &Shown) -> String {
     let ready: Vec<_> = shown.book.usable().map(|skill| skill.name.as_str()).collect();
     let mut parts = vec![format!(

@@ -1,4 +1,4 @@
-//! What becomes of a skill, in plain words with the way out.
+//! Describes the state of skills, with remedies.
 
 use homard_config::path::Path;
 use homard_skills::{Judged, Requires, Skill};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::origin;
 use crate::render;
 
-/// What becomes of a skill, for a table.
+/// Returns the state of a skill for a table.
 pub(super) fn state(judged: &Judged) -> String {
     let verdict = &judged.verdict;
     let Requires { bins, any_bins, env, config } = &verdict.missing.requires;
@@ -30,7 +30,7 @@ pub(super) fn state(judged: &Judged) -> String {
     }
 }
 
-/// What keeps an agent from using a skill, each with the way out. Empty if nothing does.
+/// Returns what prevents an agent from using a skill, each with the remedy; empty if nothing does.
 pub(super) fn obstacles(judged: &Judged, state: &Value, agent: &str) -> Vec<String> {
     let Judged { skill, verdict } = judged;
     let entry = entry(skill);
@@ -71,7 +71,7 @@ pub(super) fn obstacles(judged: &Judged, state: &Value, agent: &str) -> Vec<Stri
     told
 }
 
-/// All about one skill.
+/// Describes one skill in full.
 pub(super) fn about(judged: &Judged, status: &Value, agent: &str) -> String {
     let skill = &judged.skill;
     let mut rows = vec![
@@ -95,7 +95,7 @@ pub(super) fn about(judged: &Judged, status: &Value, agent: &str) -> String {
     render::table(&rows)
 }
 
-/// At most so many characters, the last of them an ellipsis if there were more.
+/// Truncates a text to at most `most` characters, ending in an ellipsis.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -107,7 +107,7 @@ fn entry(skill: &Skill) -> Path {
     Path::root().key("skills").key("entries").key(&skill.key)
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn word(path: &Path) -> String {
     let path = path.to_string();
     if path.contains(['[', '"', '\'', '$']) { format!("'{}'", path.replace('\'', "'\\''")) } else { path }

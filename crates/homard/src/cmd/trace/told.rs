@@ -1,4 +1,4 @@
-//! The life of a run for people.
+//! Formats a run's timeline for the terminal.
 
 use homard_agent::{Ambient, ambient::iso, shortening};
 use homard_store::timeline::Shortened;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::render;
 
-/// How wide the timeline is, in characters.
+/// Width of the bars in characters.
 const WIDTH: u64 = 24;
 
-/// The whole life: who asked, what happened when, what was said on channels.
+/// Formats the whole timeline: the origin, the steps, the deliveries.
 pub(super) fn whole(life: &Value, has_bars: bool) -> String {
     let run = &life["run"];
     let mut text = vec![head(run, number(life, "totalMs"))];
@@ -33,13 +33,13 @@ pub(super) fn whole(life: &Value, has_bars: bool) -> String {
     text.join("\n")
 }
 
-/// Where a run is at, in a line.
+/// Describes the current step of a run in one line.
 pub(super) fn now(life: &Value) -> String {
     let last = list_of(life, "steps").iter().rfind(|step| step["aside"] == false).map(words).unwrap_or_default();
     format!("{}: {} since {}", word(&life["run"], "status"), last, time(number(life, "totalMs")))
 }
 
-/// Runs as a table.
+/// Formats runs as a table.
 pub(super) fn list(runs: &[Value]) -> String {
     let titles = ["RUN", "WHEN", "STATUS", "TOOK", "SESSION", "MODEL", "COST"].map(str::to_owned).to_vec();
     let now = Ambient::system().now_ms();
@@ -102,7 +102,7 @@ fn head(run: &Value, total: u64) -> String {
     text
 }
 
-/// What the model was told first, by size.
+/// Describes the first prompt by size.
 fn prompt(life: &Value) -> Vec<String> {
     let first = list_of(life, "steps").iter().find(|step| step["step"] == "model");
     let Some(prompt) = first.map(|step| &step["prompt"]).filter(|prompt| number(prompt, "tokens") > 0) else {
@@ -134,7 +134,7 @@ fn prompt(life: &Value) -> Vec<String> {
     lines
 }
 
-/// What the prompts of a run left out or cut, for each model that was asked.
+/// Describes how the prompts of a run were shortened, for each model.
 fn shortened(life: &Value) -> Vec<String> {
     let steps = list_of(life, "steps").iter().filter(|step| step["step"] == "model");
     let lines = steps.filter_map(|step| {
@@ -162,7 +162,7 @@ fn row(step: &Value, total: u64, has_bars: bool) -> Vec<String> {
     row
 }
 
-/// Where a step lies in the time of its run.
+/// Draws the position of a step within the time of its run.
 fn bar(at: u64, took: u64, total: u64, is_aside: bool) -> String {
     let place = |moment: u64| (moment.min(total) * WIDTH / total).min(WIDTH - 1);
     let (from, to) = (place(at), place(at + took));
@@ -247,7 +247,7 @@ fn model(step: &Value) -> String {
     }
     match step["firstMs"].as_u64() {
         Some(first) => text.push_str(&format!(": first word after {}", time(first))),
-        // Of a request before a restart only the answer is known, not when it began.
+        // For a request before a restart only the answer is stored, not when it was sent.
         None if number(step, "output") > 0 => text.push_str(": answered before a restart"),
         None => text.push_str(": no answer"),
     }

@@ -1,4 +1,4 @@
-//! How a gateway gets its state directory: when nobody has it, or from another process with `--takeover`.
+//! How a gateway obtains its state directory: if it is free, or from another process with `--takeover`.
 
 use std::{path::Path, time::Duration};
 
@@ -7,16 +7,16 @@ use homard_journal::lock::{self, Holder};
 use homard_store::Error as StoreError;
 use tokio::time::{Instant, sleep};
 
-/// How long a process that was killed may take to go, and how often that is looked at.
+/// How long a killed process may take to exit, and the interval of checks.
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(5);
 
-/// What is done if another process has the directory.
+/// What to do if another process holds the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It stays there.
+    /// Fail.
     Polite,
-    /// It is killed, and what it was at goes on here.
+    /// Kill that process and resume its runs.
     Takeover,
 }
 
@@ -59,7 +59,7 @@ fn kill(holder: &Holder) -> Result<()> {
         Err(Errno::SRCH) => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("cannot look at {holder}")),
     };
-    // Before it was opened its id may have gone to a stranger; from then on it cannot.
+    // Until the pidfd was opened, the pid may have been reused by another process; from then on it cannot be.
     if lock::began(holder.pid) != holder.started {
         return Ok(());
     }

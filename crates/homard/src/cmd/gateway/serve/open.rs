@@ -1,4 +1,4 @@
-//! For whom a gateway listens, and what people should know of it.
+//! Listen addresses of a gateway, and what is printed about them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -9,12 +9,12 @@ use crate::{
     failure::Failure,
 };
 
-/// Tailscale's own address, in every network of its. Nothing is sent there.
+/// Tailscale's service address, present in every tailnet. Nothing is sent there.
 const TAILSCALE: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 100);
-/// An address that is nobody's: the way there is the way out of the local network.
+/// An address reserved for documentation: the route to it leaves through the local network.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// For whom a gateway is meant: by the flag, or else by the config.
+/// Returns the bind mode from the flag, or else from the config.
 pub(super) fn bind(flag: Option<&str>, config: &Config) -> Result<Bind, Failure> {
     match flag {
         Some(word) => Bind::named(word).ok_or_else(|| {
@@ -24,7 +24,7 @@ pub(super) fn bind(flag: Option<&str>, config: &Config) -> Result<Bind, Failure>
     }
 }
 
-/// Where it listens. This machine is always among it, because commands look there.
+/// Returns the listen addresses. Loopback is always included, because commands connect there.
 pub(super) fn addresses(bind: Bind, port: u16, config: &Config) -> Result<Vec<SocketAddr>, Failure> {
     let here = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
     let addresses = match bind {
@@ -59,7 +59,7 @@ pub(super) fn addresses(bind: Bind, port: u16, config: &Config) -> Result<Vec<So
     Ok(addresses.into_iter().map(|address| (address, port).into()).collect())
 }
 
-/// The addresses by which it is reached from other machines, as far as they are known.
+/// Returns the addresses at which other machines reach the gateway, as far as known.
 pub(super) fn reached(addresses: &[SocketAddr]) -> Vec<IpAddr> {
     let known = |address: IpAddr| {
         let own = if address.is_unspecified() { way_to(ELSEWHERE).map(IpAddr::from) } else { None };
@@ -68,7 +68,7 @@ pub(super) fn reached(addresses: &[SocketAddr]) -> Vec<IpAddr> {
     addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_loopback()).map(known).collect()
 }
 
-/// What is printed of where it listens: first for this machine, then for others.
+/// Returns the lines about the listen addresses: first for this machine, then for others.
 pub(super) fn told(bound: &[SocketAddr], tls: Option<&Tls>) -> Vec<[String; 2]> {
     let (scheme, port) = (if tls.is_some() { "wss" } else { "ws" }, bound.first().map_or(0, SocketAddr::port));
     let row = |name: &str, text: String| [name.to_owned(), text];
@@ -81,7 +81,7 @@ pub(super) fn told(bound: &[SocketAddr], tls: Option<&Tls>) -> Vec<[String; 2]> 
     rows
 }
 
-/// What status shows for as long as it is so.
+/// Returns a warning for as long as the gateway is exposed without TLS.
 pub(super) fn exposure(bound: &[SocketAddr], is_secret: bool, config: &Config) -> Option<String> {
     let mut open = bound.iter().map(|address| address.ip().to_canonical()).filter(|address| !address.is_loopback());
     let address = open.find(|address| !matches!(address, IpAddr::V4(own) if is_tailnet(*own)))?;
@@ -98,7 +98,7 @@ fn is_tailnet(address: Ipv4Addr) -> bool {
     first == 100 && (64..128).contains(&second)
 }
 
-/// The address of this machine from which the way to another begins. Nothing is sent.
+/// Returns the local address of the route to another address. Nothing is sent.
 fn way_to(other: Ipv4Addr) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((other, 9)).ok()?;

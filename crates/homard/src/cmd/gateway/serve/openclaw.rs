@@ -1,8 +1,8 @@
-//! OpenClaw's own lock: its gateway keeps off a state directory that Homard has, and Homard off one that it has.
+//! OpenClaw's own lock: it keeps an OpenClaw gateway out of a state directory that Homard uses, and vice versa.
 //!
-//! As OpenClaw 2026.2.9 does it: `<tmp>/openclaw-<uid>/gateway.<hash>.lock`, where the hash is the first eight digits of
-//! the SHA-1 of the path of its config. Every user of the machine can create files in `<tmp>`, so a lock counts only
-//! if it is a regular file of this user, in a folder of this user.
+//! As in OpenClaw 2026.2.9: `<tmp>/openclaw-<uid>/gateway.<hash>.lock`, where the hash is the first eight digits of the
+//! SHA-1 of the path of its config. Every user of the machine can create files in `<tmp>`, so a lock counts only if it
+//! is a regular file of this user, in a directory of this user.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
@@ -21,23 +21,23 @@ use sha1::{Digest, Sha1};
 
 use crate::paths;
 
-/// A lock that says nothing counts for so long: its owner may be about to fill it in.
+/// An empty lock counts this long: its owner may be about to write it.
 const EMPTY_FOR: Duration = Duration::from_secs(30);
 
-/// The names that a config has had, the first one first.
+/// Names of the config over time, in order of preference.
 const CONFIGS: [&str; 4] = ["openclaw.json", "clawdbot.json", "moltbot.json", "moldbot.json"];
 
-/// No lock is longer.
+/// Maximum size of a lock.
 const LONGEST: u64 = 64 * 1024;
 
-/// What the lock says.
+/// Content of the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Owner {
     pid: u32,
     created_at: String,
     config_path: PathBuf,
-    /// When the process began, in the system's own ticks.
+    /// Start time of the process, in the system's ticks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_time: Option<u64>,
 }
@@ -50,16 +50,16 @@ pub(super) struct Lock {
     path: PathBuf,
 }
 
-/// A lock that is ours; it goes when this is dropped.
+/// A lock that is held; it is removed on drop.
 #[derive(Debug)]
 pub(super) struct Held(PathBuf);
 
 impl Lock {
-    /// The lock of a state directory, by the environment.
+    /// Returns the lock of a state directory, by the environment.
     pub(super) fn find(state: &Path) -> Self {
         let home = paths::home();
         let place = |name: &str| paths::env(name).map(|path| paths::expand(Path::new(&path), home.as_deref()));
-        // A config that lies elsewhere belongs to OpenClaw's own directory.
+        // A config at another path applies to OpenClaw's own directory.
         let own = place("OPENCLAW_STATE_DIR").or_else(|| Some(home.as_ref()?.join(".openclaw")));
         let config = place("OPENCLAW_CONFIG_PATH").filter(|_| own.as_deref() == Some(state));
         let tmp = ["TMPDIR", "TMP", "TEMP"].into_iter().find_map(paths::env).unwrap_or_else(|| "/tmp".into());
@@ -78,11 +78,11 @@ impl Lock {
         Self { state: state.to_owned(), config, path }
     }
 
-    /// An error if an OpenClaw gateway has the directory. To be asked before the directory is touched.
+    /// Fails if an OpenClaw gateway holds the directory. To be called before the directory is touched.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        // One that is not to be trusted keeps nobody off.
+        // An untrusted lock is ignored.
         let Some(owner) = self.owner().unwrap_or_default() else { return Ok(()) };
-        // A gateway of ours leaves it to the lock of the directory itself.
+        // A Homard gateway is handled by the lock of the directory itself.
         if owner.is_some() && owner == lock::holder(&self.state).map(|holder| holder.pid) {
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Lock {
         )))
     }
 
-    /// Takes the lock, once the directory is ours. Where there can be none, OpenClaw is not kept off.
+    /// Takes the lock, once the directory is locked by us. If it cannot be created, OpenClaw is not kept out.
     pub(super) fn take(&self) -> Result<Option<Held>, StoreError> {
         self.check()?;
         if let Err(why) = self.owner() {
@@ -111,7 +111,7 @@ impl Lock {
         }
     }
 
-    /// Writes the lock in place of one that nobody has any more.
+    /// Writes the lock, replacing a stale one.
     fn write(&self) -> io::Result<()> {
         let Some(folder) = self.path.parent() else { return Ok(()) };
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -120,7 +120,7 @@ impl Lock {
         let now = i64::try_from(Ambient::system().now_ms()).unwrap_or_default();
         let created_at = format!("{:.3}", jiff::Timestamp::from_millisecond(now).unwrap_or_default());
         let owner = Owner { pid, created_at, config_path: self.config.clone(), start_time: lock::began(pid) };
-        // Filled in before it has its name, so that nobody finds it empty.
+        // Written before it gets its name, so that it is never seen empty.
         let draft = self.path.with_added_extension(pid.to_string());
         remove(&draft)?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
@@ -130,8 +130,8 @@ impl Lock {
         linked
     }
 
-    /// Who has the lock: `None` if nobody does, and `Some(None)` if it is not known who. Fails with the reason if the lock
-    /// could be of another user.
+    /// Returns the holder of the lock: `None` if there is none, and `Some(None)` if it is unknown. Fails with the
+    /// reason if the lock could belong to another user.
     fn owner(&self) -> Result<Option<Option<u32>>, String> {
         let Some((bytes, found)) = read(&self.path)? else { return Ok(None) };
         Ok(match serde_json::from_slice::<Owner>(&bytes) {
@@ -144,7 +144,7 @@ impl Lock {
     }
 }
 
-/// Reads a lock without waiting for anybody; `None` if there is none. Fails with the reason if it could be of another user.
+/// Reads a lock without blocking; `None` if there is none. Fails with the reason if it could belong to another user.
 fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
     let Some(folder) = path.parent() else { return Ok(None) };
     match fs::symlink_metadata(folder) {
@@ -152,7 +152,7 @@ fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
         Err(error) => return Err(format!("{} cannot be looked at: {error}", folder.display())),
         Ok(_) => trusted_folder(folder)?,
     }
-    // A pipe would never answer, and a link may lead anywhere.
+    // A FIFO would block, and a symlink may lead anywhere.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
@@ -170,7 +170,7 @@ fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
     Ok(Some((bytes, found)))
 }
 
-/// Fails with the reason and the way out if another user could put a lock there. A folder of ours is closed to others.
+/// Fails with the reason and the remedy if another user could create a lock there. Closes our own directory to others.
 fn trusted_folder(folder: &Path) -> Result<(), String> {
     let found = fs::symlink_metadata(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let name = folder.display();
@@ -219,7 +219,7 @@ fn is_alive(owner: &Owner) -> bool {
     match (owner.start_time, lock::began(owner.pid)) {
         (Some(then), Some(now)) => then == now,
         (None, Some(_)) => true,
-        // Only Linux tells when a process began.
+        // Only Linux reports when a process started.
         (_, None) => {
             let pid = i32::try_from(owner.pid).ok().and_then(rustix::process::Pid::from_raw);
             cfg!(not(target_os = "linux")) && pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
@@ -242,7 +242,7 @@ mod tests {
             Lock::new(&self.0.path().join("state"), None, &self.0.path().join("openclaw-7"))
         }
 
-        /// A lock that another process left.
+        /// Creates a lock of another process.
         fn left(&self, pid: u32, start_time: Option<u64>) -> Lock {
             let lock = self.lock();
             let owner = Owner { pid, created_at: String::new(), config_path: lock.config.clone(), start_time };
@@ -334,7 +334,7 @@ mod tests {
         let held = lock.take().unwrap();
         assert!(held.is_some() && content(&lock).pid == std::process::id());
         drop(held);
-        // A live process, by a file elsewhere.
+        // A live process, through a file elsewhere.
         let pid = std::process::id();
         let other = home.left(pid, lock::began(pid));
         let elsewhere = home.0.path().join("elsewhere");
@@ -350,7 +350,8 @@ mod tests {
         let pid = std::process::id();
         let lock = home.left(pid, lock::began(pid));
         let folder = lock.path.parent().unwrap();
-        // A link to a folder of ours stands for a folder of another user, which a test without root cannot make.
+        // A symlink to our own directory stands for a directory of another user, which a test without root cannot
+        // create.
         let moved = folder.with_file_name("moved");
         fs::rename(folder, &moved).unwrap();
         std::os::unix::fs::symlink(&moved, folder).unwrap();
@@ -364,7 +365,7 @@ mod tests {
             fs::rename(&moved, folder).unwrap();
             assert!(lock.owner().unwrap_err().contains("belongs to user 65534"), "{:?}", lock.owner());
             assert!(lock.check().is_ok() && lock.take().unwrap().is_none());
-            // Their lock in our folder.
+            // A lock of another user in our directory.
             std::os::unix::fs::chown(folder, Some(0), None).unwrap();
             std::os::unix::fs::chown(&lock.path, Some(65534), None).unwrap();
             assert!(lock.owner().unwrap_err().contains("it belongs to user 65534; remove it"), "{:?}", lock.owner());

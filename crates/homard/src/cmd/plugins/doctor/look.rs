@@ -1,4 +1,4 @@
-//! What can be seen of plugins without starting them, with what to do about it.
+//! Findings about plugins that need no start, with remedies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::config::Text;
 
-/// What is wrong with a plugin that is on: its config, its files, its variables.
+/// Returns findings about an enabled plugin: its config, files and variables.
 pub(super) fn at(shown: &Shown, candidate: &Candidate) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(config(shown, candidate));
@@ -35,7 +35,7 @@ fn config(shown: &Shown, candidate: &Candidate) -> Vec<Finding> {
     wrong.map(|wrong| Finding::grave(format!("{path} does not fit: {wrong}"), to_do.clone())).collect()
 }
 
-/// What is not any more what was installed.
+/// Returns a finding if the files differ from the installed ones.
 fn changed(shown: &Shown, candidate: &Candidate) -> Option<Finding> {
     let (id, root) = (&candidate.manifest.id, candidate.root.display());
     let install = shown.loaded.config.plugins.installs.get(id)?;
@@ -50,7 +50,7 @@ fn changed(shown: &Shown, candidate: &Candidate) -> Option<Finding> {
     Some(Finding::grave(what, to_do))
 }
 
-/// Variables that it reads and that nobody has set, and those that are set for it in vain.
+/// Returns declared variables that are not set, and variables that are set but not declared.
 fn variables(shown: &Shown, candidate: &Candidate) -> Vec<Finding> {
     let manifest = &candidate.manifest;
     let Some(rights) = &manifest.rights else { return Vec::new() };
@@ -70,7 +70,7 @@ fn variables(shown: &Shown, candidate: &Candidate) -> Vec<Finding> {
     missing.chain(in_vain).collect()
 }
 
-/// What a plugin registered and was denied: one finding for each reason.
+/// Returns one finding per reason for registrations that were denied.
 pub(super) fn denied(candidate: &Candidate, denied: &[String]) -> Vec<Finding> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (what, why) in denied.iter().map(|denied| denied.split_once(": ").unwrap_or((denied, "it may not"))) {
@@ -85,7 +85,7 @@ pub(super) fn denied(candidate: &Candidate, denied: &[String]) -> Vec<Finding> {
     reasons.into_iter().map(finding).collect()
 }
 
-/// What it takes to have something let in.
+/// Returns what is needed to allow a registration.
 fn let_in(candidate: &Candidate, why: &str) -> String {
     let file = candidate.root.join(NAMES[0]);
     if why.contains("does not declare") {
@@ -98,7 +98,7 @@ fn let_in(candidate: &Candidate, why: &str) -> String {
     }
 }
 
-/// A plugin that does not start.
+/// Returns the finding for a plugin that does not start.
 pub(super) fn no_start(candidate: &Candidate, why: &str) -> Finding {
     let run = match (&candidate.manifest.run, &candidate.entry) {
         (Some(run), _) => run.iter().map(|part| word(part)).collect::<Vec<_>>().join(" "),
@@ -115,7 +115,7 @@ pub(super) fn no_start(candidate: &Candidate, why: &str) -> Finding {
     Finding::grave(format!("it does not start: {why}"), to_do)
 }
 
-/// Plugins that the config wants and that are not there.
+/// Returns findings for plugins that the config enables and that do not exist.
 pub(super) fn missing(shown: &Shown) -> Vec<Finding> {
     let settings = &shown.setup.settings;
     if settings.enabled == Some(false) {
@@ -139,13 +139,13 @@ fn without(shown: &Shown, id: &str) -> String {
     }
 }
 
-/// Files and folders that could be plugins and are not.
+/// Returns findings for files and directories that are not valid plugins.
 pub(super) fn files(shown: &Shown) -> Vec<Finding> {
     let to_do = "mend it or take it away; what a manifest must have is in docs/plugins.md";
     shown.problems.iter().map(|problem| Finding::odd(problem.clone(), to_do)).collect()
 }
 
-/// Things of one name, of which only the first is used.
+/// Adds findings for duplicate names, of which only the first is used.
 pub(super) fn namesakes(checkups: &mut [Checkup]) {
     let mut owners = BTreeMap::<String, String>::new();
     for checkup in checkups {

@@ -1,5 +1,5 @@
-//! A plugin started for a moment, in a state directory that is thrown away: what a gateway knows and what plugins keep
-//! there stays as it is.
+//! Starts a plugin briefly in a temporary state directory, so that the state of the gateway and of plugins is not
+//! changed.
 
 use std::{os::unix::fs::symlink, path::PathBuf, process::Stdio, time::Duration};
 
@@ -11,27 +11,27 @@ use tokio::{
 
 use super::super::{Shown, host};
 
-/// How long a plugin may take, with all that it takes to start it.
+/// Timeout for a plugin's start, with everything that belongs to it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long Node may take to say which one it is.
+/// Timeout for `node --version`.
 const NODE: Duration = Duration::from_secs(5);
 
-/// What came of a start.
+/// The result of a start.
 pub(super) struct Trial {
-    /// How long it took until the plugin was ready.
+    /// Time until the plugin was ready.
     pub(super) took: Duration,
-    /// What it registered and was let in with.
+    /// Accepted registrations.
     pub(super) registered: Vec<String>,
-    /// What it registered and was denied, and why.
+    /// Denied registrations, and why.
     pub(super) denied: Vec<String>,
 }
 
-/// Starts a plugin and ends it again; an error says why it cannot be started.
+/// Starts and stops a plugin; an error says why it cannot be started.
 pub(super) async fn start(shown: &Shown, id: &str) -> Result<Trial, String> {
     let cannot = |error: std::io::Error| format!("there is no place to try it: {error}");
     let scratch = tempfile::tempdir().map_err(cannot)?;
-    // What is installed is found there as it is.
+    // Installed plugins are found there through a symlink.
     symlink(shown.setup.state.join("extensions"), scratch.path().join("extensions")).map_err(cannot)?;
     let settings = Settings { allow: vec![id.to_owned()], ..shown.setup.settings.clone() };
     let setup = Setup { settings, state: scratch.path().to_owned(), ..shown.setup.clone() };
@@ -55,7 +55,7 @@ pub(super) async fn start(shown: &Shown, id: &str) -> Result<Trial, String> {
     }
 }
 
-/// The Node that runs OpenClaw's plugins: which one, and where. An error says what to do.
+/// Returns version and path of the Node that runs OpenClaw plugins. An error says what to do.
 pub(in crate::cmd) async fn node(setup: &Setup) -> Result<String, String> {
     let path = setup.env.get("PATH").map(String::as_str).unwrap_or_default();
     let node: PathBuf = which_node(setup.settings.node.as_deref(), path).await?;

@@ -191,7 +191,7 @@ impl Live {
                 included.display()
             ));
         }
-        // Nobody deletes all settings on purpose without a trace; an editor or a lost disk does.
+        // A missing file is more likely an accident (an editor, a lost disk) than the wish to drop all settings.
         let is_gone = state.used.text.is_some() && loaded.text.is_none();
         is_gone.then(|| {
             format!(

@@ -1,4 +1,4 @@
-//! `homard agent` in its own process, and what can be seen afterwards.
+//! `homard agent` in its own process, and the state that it leaves.
 
 use std::{
     fs::{self, File},
@@ -183,7 +183,7 @@ fn looking_makes_no_directory() {
     assert!(!home.state().exists());
 }
 
-/// Directories that a turn is only started in when the user agrees, and how the refusal calls them.
+/// Returns directories that need the user's consent, and their names in the refusal.
 fn risky(home: &Home) -> [(std::path::PathBuf, &'static str); 2] {
     let above = home.state().parent().unwrap().to_owned();
     [(above, "your home directory"), ("/".into(), "the root of the file system")]
@@ -250,7 +250,7 @@ fn c3_a_terminal_is_asked_before_a_turn_in_a_risky_directory() {
         let mut command = home.command(&["agent", "-m", "What time is it?"]);
         command.current_dir(&directory).stdin(theirs.try_clone().unwrap()).stderr(theirs);
         let mut child = command.spawn().unwrap();
-        // Or the terminal stays open on this side, and reading it never ends.
+        // Otherwise the terminal stays open on this side, and reading it never ends.
         drop(command);
         let mut ours = File::from(ours);
         let mut shown = Vec::new();
@@ -264,7 +264,7 @@ fn c3_a_terminal_is_asked_before_a_turn_in_a_risky_directory() {
     }
 }
 
-/// A terminal: our side, and the side of a program.
+/// Opens a pseudo-terminal: our side, and the program's side.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();

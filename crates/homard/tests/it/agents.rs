@@ -1,4 +1,4 @@
-//! Who answers, and whom.
+//! `homard agents`: listing and routing.
 
 use std::fs;
 

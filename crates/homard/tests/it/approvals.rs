@@ -1,4 +1,4 @@
-//! Commands that wait until somebody allows them, through the binary, both protocols and a restart.
+//! Commands that wait for approval, through the binary, both protocols and a restart.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
 
-/// The next frame that is this.
+/// Returns the next frame that matches.
 async fn next(socket: &mut Socket, is_meant: impl Fn(&Value) -> bool) -> Value {
     loop {
         let frame = hear(socket).await.unwrap();
@@ -145,7 +145,7 @@ fn guarded() -> Home {
     home
 }
 
-/// Has a command run, which waits instead; returns the name of the question.
+/// Has a command run that waits for approval instead; returns the id of the approval.
 fn asked(gateway: &Gateway<'_>, command: &str) -> String {
     waits(&gateway.run(&["agent", "-m", &format!("Run `{command}`")]))
 }
@@ -156,7 +156,7 @@ fn waits(said: &Said) -> String {
     id.unwrap_or_else(|| panic!("{said:?}")).to_owned()
 }
 
-/// Whether a file below a folder, whose name ends like this, holds a text. Files may come and go meanwhile.
+/// Returns true if a file below a directory whose name ends like this contains a text. Files may come and go meanwhile.
 fn holds(folder: &Path, ending: &str, text: &str) -> bool {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).any(|path| {
         let is_meant = path.to_string_lossy().ends_with(ending);
@@ -165,7 +165,7 @@ fn holds(folder: &Path, ending: &str, text: &str) -> bool {
     })
 }
 
-/// Waits until the session is told something, and has its next run hear it.
+/// Waits until the session has a system event, and has its next run read it.
 fn told(home: &Home, gateway: &Gateway<'_>, text: &str) {
     until(text, || holds(&home.state(), "", text));
     assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));

@@ -1,4 +1,4 @@
-//! A real gateway, and the commands that talk to it.
+//! A real gateway, and the commands that call it.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -1,4 +1,4 @@
-//! Kills: the gateway dies at the worst moments, and whoever was told "accepted" gets one end and one effect.
+//! Kills: the gateway dies at the worst moments, and every accepted run has one end and one effect.
 //!
 //! R1 and the others are the requirements that docs/durability.md lists.
 
@@ -66,7 +66,7 @@ async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
     for number in 0..5 {
         let before = fs::read_to_string(&file).unwrap().len();
         let id = life.accept(&run(&format!("k{number}"), "s", "help")).await;
-        // By then the call that sent the acknowledgement is surely in the trace.
+        // By then the call that sent the acknowledgement is certainly in the trace.
         assert_eq!(life.answer(&id).await["payload"]["status"], "ok");
         let trace = fs::read_to_string(&file).unwrap();
         let (first, _) = trace[before..].split_once(r#"\"status\":\"accepted\""#).expect("an acknowledgement");
@@ -107,7 +107,7 @@ async fn r4_what_a_run_came_to_is_the_same_after_a_kill() {
 async fn r5_two_hundred_runs_that_wait_in_line_run_after_a_kill_in_their_order() {
     let home = Home::new();
     let mut life = Life::begin(&home, &[]).await;
-    // These have all the slots, so that everything behind them waits.
+    // These occupy all slots, so that everything behind them is queued.
     for number in 0..4 {
         let message = "run `until [ -e go ]; do sleep 0.01; done`";
         life.accept(&run(&format!("slow-{number}"), &format!("slow-{number}"), message)).await;
@@ -133,7 +133,7 @@ async fn r5_two_hundred_runs_that_wait_in_line_run_after_a_kill_in_their_order()
     assert_eq!(lines, expected);
 }
 
-/// The number in a message's key, such as `k7:user`.
+/// Returns the number in a message's key, such as `k7:user`.
 fn number_of(message: &Value) -> Option<u64> {
     message["idempotencyKey"].as_str()?.strip_prefix('k')?.strip_suffix(":user")?.parse().ok()
 }
@@ -206,7 +206,7 @@ async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
 }
 
-/// Kills a gateway three times, the last time with a run at work, whose command then ends.
+/// Kills a gateway three times, the last time with an active run, whose command then ends.
 async fn crash_three_times(home: &Home) {
     for _ in 0..2 {
         Life::begin(home, &[]).await.kill();
@@ -219,7 +219,7 @@ async fn crash_three_times(home: &Home) {
     fs::write(home.state().join("workspace/go"), "").unwrap();
 }
 
-// D72: a power supply that flaps is not a bad run.
+// D72: repeated power failures do not make a run bad.
 #[tokio::test]
 async fn after_three_crashes_a_run_that_was_active_at_one_of_them_goes_on_and_all_is_served() {
     let home = Home::new();

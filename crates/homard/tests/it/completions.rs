@@ -1,4 +1,4 @@
-//! `homard completions`: scripts that shells take.
+//! `homard completions`: scripts that shells accept.
 
 use std::{fs, process::Command};
 

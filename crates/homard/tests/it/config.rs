@@ -1,4 +1,4 @@
-//! The config file: changed by commands and over the wire, broken and mended, seen by a gateway that runs.
+//! The config file: changed by commands and over the wire, broken and repaired, reloaded by a running gateway.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     socket::{Socket, connect_as, hear, tell},
 };
 
-/// As people write it: comments, an order of their own, keys that only OpenClaw has.
+/// A config as people write it: comments, an order of their own, keys that only OpenClaw has.
 const WRITTEN: &str = "// Mine.
 {
   meta: {lastTouchedVersion: '2026.2.9'},
@@ -43,7 +43,8 @@ fn text(home: &Home) -> String {
     fs::read_to_string(file(home)).unwrap()
 }
 
-/// Every file of the state directory's top with its text, but the lock of the config and the key of the audit log.
+/// Returns the files at the top of the state directory with their text, except the config's lock and the audit log's
+/// key.
 fn files(home: &Home) -> BTreeMap<String, String> {
     let entries = fs::read_dir(home.state()).unwrap().map(|entry| entry.unwrap().path());
     let named = entries.filter(|path| path.is_file()).map(|path| {
@@ -200,7 +201,7 @@ fn a_file_that_cannot_be_written_is_told_and_stays() {
     assert_eq!(circle.code, Some(1));
     assert!(circle.stderr.starts_with("error: the config cannot be changed: the file cannot be read: "), "{circle:?}");
     fs::remove_file(file(&home)).unwrap();
-    // A link to the real file stays one.
+    // A symlink to the real file stays one.
     fs::write(home.work().join("real.json"), "{}").unwrap();
     symlink(home.work().join("real.json"), file(&home)).unwrap();
     assert_eq!(set(&home).code, Some(0));
@@ -352,7 +353,7 @@ fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
     );
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
-    // Nor does a start without a file make the copy worthless.
+    // A start without a file does not invalidate the copy either.
     fs::remove_file(file(&home)).unwrap();
     let gateway = home.gateway();
     gateway.process.signal(Signal::TERM);
@@ -363,7 +364,7 @@ fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
     assert_eq!(agents["agents"][0]["name"], "Ada");
 }
 
-/// A client that asks, and keeps all that it is told meanwhile.
+/// A client that sends requests and records all events.
 struct Ear {
     socket: Socket,
     asked: usize,
@@ -391,7 +392,7 @@ impl Ear {
         frame
     }
 
-    /// The first answer, or of two the last.
+    /// Returns the first response, or the final one of two.
     async fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params).await;
         loop {
@@ -402,7 +403,7 @@ impl Ear {
         }
     }
 
-    /// What is said to a message in a session of its own.
+    /// Sends a message in a session of its own and returns the reply.
     async fn say(&mut self, session: &str, message: &str) -> String {
         self.asked += 1;
         let params =
@@ -411,14 +412,14 @@ impl Ear {
         answer["payload"]["result"]["payloads"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
-    /// Starts a run, and returns when it is accepted.
+    /// Starts a run and waits until it is accepted.
     async fn begin(&mut self, run: &str, message: &str) {
         let params = json!({"message": message, "sessionKey": run, "idempotencyKey": run});
         let id = self.send("agent", params).await;
         while self.next().await["id"] != id {}
     }
 
-    /// Whether a run has come to this phase, by what was told.
+    /// Returns true if a run has reached this phase, by its events.
     fn is_at(&self, run: &str, phase: &str) -> bool {
         self.news.iter().any(|frame| frame["payload"]["runId"] == run && frame["payload"]["data"]["phase"] == phase)
     }
@@ -429,7 +430,7 @@ impl Ear {
         }
     }
 
-    /// Changes the config, as one who has just read it.
+    /// Changes the config with its current hash.
     async fn patch(&mut self, patch: Value) -> Value {
         let hash = self.ask("config.get", json!({})).await["payload"]["hash"].clone();
         let answer = self.ask("config.patch", json!({"raw": patch.to_string(), "baseHash": hash})).await;
@@ -441,7 +442,7 @@ impl Ear {
         self.news.iter().filter(|frame| frame["event"] == event).count()
     }
 
-    /// Nothing is missing: neither of what this client was told, nor of a run.
+    /// Checks that no sequence number is missing, neither of this client nor of a run.
     fn check(&self, run: &str) {
         let dense = |seqs: Vec<u64>| {
             let first = seqs.first().copied().unwrap_or_default();
@@ -526,7 +527,7 @@ async fn of_two_who_read_the_same_config_one_is_refused() {
     let home = Home::new();
     let gateway = home.gateway();
     let mut ear = Ear::new(&gateway, &gateway.token(), 4, ADMIN).await;
-    // Where there is no file there is nothing to lose.
+    // Without a file no base hash is needed.
     let made = ear.ask("config.set", json!({"raw": "{gateway: {auth: {token: 'hush'}}, /* mine */}"})).await;
     assert_eq!(
         (&made["ok"], made["payload"]["config"]["gateway"]["auth"]["token"].as_str()),
@@ -572,7 +573,7 @@ async fn a_client_is_told_what_is_wrong_and_where() {
     let error = refused(&mut ear, "config.set", "{gateway: ").await;
     assert!(error["message"].as_str().unwrap().starts_with("invalid config.set params: raw cannot be read: line 1"));
     assert_eq!(text(&home), WRITTEN);
-    // What says the same is no change.
+    // A patch with the same values is no change.
     let same = ear.ask("config.patch", json!({"raw": "{tools: {deny: ['exec']}}", "baseHash": hash})).await;
     assert_eq!((&same["payload"]["noop"], &same["payload"]["hash"]), (&json!(true), &hash));
 }
@@ -594,7 +595,7 @@ async fn each_generation_gets_what_it_knows() {
     let mut reader = Ear::new(&gateway, HUSH, 4, &["operator.read"]).await;
     let new = reader.ask("config.get", json!({})).await["payload"].clone();
     assert_eq!(new["runtimeConfig"], new["sourceConfig"]);
-    // Comments are for those only who may change them.
+    // Only clients that may change the config receive comments.
     assert_eq!(old["raw"], WRITTEN.replace(HUSH, "__OPENCLAW_REDACTED__"));
     assert_eq!(new["raw"], format!("{:#}\n", new["parsed"]));
     assert_eq!(new["parsed"], old["parsed"]);

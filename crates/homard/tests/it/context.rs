@@ -1,4 +1,4 @@
-//! What goes into a prompt, where it takes a real binary to see: a log, a start, a user without rights.
+//! Prompts, where it takes a real binary to test them: a log, a start, a user without rights.
 
 use std::{
     fs::{self, File, Permissions},
@@ -39,7 +39,7 @@ fn a_workspace_that_is_a_file_is_told_and_an_error_of_every_run() {
     let context = gateway.run(&["agent", "-m", "/context json"]).json();
     assert_eq!(context["injectedWorkspaceFiles"], json!([]));
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
-    // The obstacle gone, the next run makes the folder.
+    // Once the obstacle is gone, the next run creates the directory.
     fs::remove_file(&file).unwrap();
     let said = gateway.run(&["agent", "-m", "help"]);
     assert!(said.code == Some(0) && said.stdout.starts_with("I am Homard's built-in demo model."), "{said:?}");
@@ -74,7 +74,7 @@ fn case_101_a_small_window_answers_with_a_warning() {
     assert!(matches!(&warned[..], [line] if line.contains("20000")), "{log}");
 }
 
-/// A model on loopback whose config says this of it, and a long file in its workspace.
+/// Creates a home with a model on loopback and these settings, and a long file in its workspace.
 async fn on_loopback(model: Value) -> (Home, FakeProvider) {
     let provider = FakeProvider::start(|_| Reply::text("Aye")).await.unwrap();
     let home = Home::new();
@@ -130,7 +130,7 @@ async fn a_shortened_prompt_is_told_with_its_reason_and_the_setting_that_changes
     assert_eq!((&shortened["style"], &shortened["window"]), (&json!("lean"), &json!(20_000)));
     assert!(shortened["tools"].as_u64().unwrap() > 6, "{shortened}");
     assert_eq!(shortened["files"][0]["name"], "AGENTS.md");
-    // Said of a full prompt as well, where only files are cut.
+    // Also reported for a full prompt if only files are truncated.
     let file = home.state().join("homard.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     config["agents"]["defaults"]["promptStyle"] = json!("rich");
@@ -184,10 +184,10 @@ async fn a_message_that_does_not_fit_is_told_everywhere_and_strict_refuses_it() 
     assert!(!provider.asked().pop().unwrap().json().to_string().contains("ab, cd."), "it was sent with the next one");
 }
 
-/// Runs the binary in a folder as a user to whom permissions apply.
+/// Runs the binary in a directory as a user to whom permissions apply.
 fn as_a_plain_user(folder: &Path, args: &[&str]) -> Said {
     let mut command = if rustix::process::geteuid().is_root() {
-        // The binary may be in a folder that only root can enter.
+        // The binary may be in a directory that only root can enter.
         let program = folder.join("homard");
         if !program.exists() {
             fs::copy(env!("CARGO_BIN_EXE_homard"), &program).unwrap();
@@ -207,7 +207,7 @@ fn as_a_plain_user(folder: &Path, args: &[&str]) -> Said {
 fn a_file_that_may_not_be_read_is_told_and_the_run_goes_on() {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-    // The first run makes the workspace.
+    // The first run creates the workspace.
     let hello = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "help"]);
     assert_eq!(hello.code, Some(0), "{hello:?}");
     let file = folder.path().join("state/workspace/AGENTS.md");

@@ -1,4 +1,4 @@
-//! Jobs that run by themselves, through the binary and across its restarts.
+//! Cron jobs, through the binary and across its restarts.
 
 use std::fs;
 

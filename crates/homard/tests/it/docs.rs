@@ -10,10 +10,10 @@ use self::{
     stage::Stage,
 };
 
-/// So many pages are followed at a time.
+/// Number of pages tested concurrently.
 const READERS: usize = 4;
 
-/// Follows a page from its beginning to its end, and says what does not work.
+/// Runs a page from beginning to end, and returns what does not work.
 fn follow(page: &str) -> Vec<String> {
     let mut stage = Stage::new();
     let mut wrong = Vec::new();
@@ -30,7 +30,7 @@ fn follow(page: &str) -> Vec<String> {
     wrong
 }
 
-/// All pages, by their path from docs/.
+/// Returns all pages, by their path from docs/.
 fn pages() -> Vec<String> {
     let mut pages = vec!["../README.md".to_owned()];
     for (folder, prefix) in [(folder(), ""), (folder().join("channels"), "channels/")] {
@@ -59,7 +59,7 @@ fn every_page_works_as_written() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Blocks that are not run, and why. Nothing else is passed by.
+/// Blocks that are not run, and why. All others are run.
 const NOT_RUN: &[(&str, &str)] = &[
     ("../README.md", "it would run itself"),
     ("agents.md", "belongs to the agents above"),
@@ -120,7 +120,7 @@ fn links_between_pages_lead_somewhere() {
     assert_eq!(lost, [""; 0]);
 }
 
-/// Whether a page has the heading that an anchor names, as GitHub names them.
+/// Returns true if a page has the heading that an anchor names, by GitHub's rules.
 fn has_heading(page: &Path, anchor: &str) -> bool {
     let name = |heading: &str| -> String {
         let heading = heading.trim_start_matches('#').trim().to_lowercase();

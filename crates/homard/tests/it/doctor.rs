@@ -1,4 +1,4 @@
-//! `homard doctor`: state directories that are broken in each way, what it says of them, and what `--fix` does.
+//! `homard doctor`: broken state directories, what it reports about them, and what `--fix` does.
 
 use std::{
     fs::{self, File, Permissions},
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, Said};
 
-/// The findings of one check that need a hand, as texts.
+/// Returns the findings of one check that need action, as texts.
 fn wrong(said: &Said, check: &str) -> Vec<String> {
     told(said, check, "wrong")
 }
@@ -31,7 +31,7 @@ fn told(said: &Said, check: &str, level: &str) -> Vec<String> {
         .collect()
 }
 
-/// A home in which something was said.
+/// Creates a home with a session.
 fn lived_in() -> Home {
     let home = Home::new();
     assert_eq!(home.run(&["agent", "-m", "What time is it?"]).code, Some(0));
@@ -42,7 +42,7 @@ fn doctor(home: &Home) -> Said {
     home.run(&["doctor", "--json"])
 }
 
-/// What is wrong, what `--fix` says of it, and that nothing is wrong afterwards.
+/// Checks that `--fix` resolves all findings of a check; returns the findings and what was fixed.
 fn is_mended(home: &Home, check: &str) -> (Vec<String>, Vec<Value>) {
     let before = doctor(home);
     assert_eq!(before.code, Some(1), "{before:?}");
@@ -165,7 +165,7 @@ fn records_and_a_journal_that_make_no_sense_are_set_aside() {
     let found = wrong(&doctor(&home), "sessions");
     assert!(found.len() == 1 && found[0].starts_with("the journal is damaged"), "{found:?}");
     home.run(&["doctor", "--fix"]);
-    // The journal kept the end of the audit log. That it is gone is for the owner to acknowledge.
+    // The journal stored the head of the audit log. The owner has to acknowledge that it is gone.
     let found = wrong(&doctor(&home), "audit");
     assert!(found.len() == 1 && found[0].contains("does not know this log any more"), "{found:?}");
     let done = home.run(&["audit", "acknowledge", "--reason", "the journal was damaged"]);

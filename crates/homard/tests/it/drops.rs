@@ -1,4 +1,4 @@
-//! A gateway that goes away in the middle: played by the test, because a real one does not.
+//! A gateway that goes away in the middle: simulated by the test, because a real one does not.
 
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -9,7 +9,7 @@ use crate::{
     socket::{Socket, hear, tell},
 };
 
-/// Runs a turn against a gateway that is played by `act`, and returns what the command said.
+/// Runs a turn against a gateway simulated by `act`, and returns the output of the command.
 async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> Said {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut command = home.command(&["agent", "-m", "hi", "--reconnect", "0"]);
@@ -19,7 +19,7 @@ async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> 
     turn.await.unwrap()
 }
 
-/// Takes a client in, up to its `agent` request, and returns that.
+/// Accepts a client up to its `agent` request, and returns that.
 async fn welcome(listener: &TcpListener) -> (Socket, serde_json::Value) {
     let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();
     tell(&mut socket, &json!({"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}))
@@ -74,7 +74,7 @@ async fn a_turn_that_was_stopped_elsewhere_has_failed() {
         let (mut socket, agent) = welcome(&listener).await;
         let payload = json!({"runId": "r", "status": "timeout", "summary": "aborted", "stopReason": "rpc"});
         tell(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload})).await;
-        // The client goes first.
+        // The client disconnects first.
         assert_eq!(hear(&mut socket).await, None);
     })
     .await;

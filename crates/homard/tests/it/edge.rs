@@ -1,5 +1,5 @@
-//! Where other machines come in: networks and TLS; and how much memory a stranger can make a gateway take, measured on a
-//! real process.
+//! Access from other machines: networks and TLS; and how much memory an unauthenticated peer can make a gateway use,
+//! measured on a real process.
 
 use std::{
     fs,
@@ -20,14 +20,14 @@ use crate::{
 
 const MIB: u64 = 1024 * 1024;
 
-/// A gateway with this config.
+/// Creates a home with this config.
 fn configured(text: &str) -> Home {
     let home = Home::new();
     home.configure(text);
     home
 }
 
-/// The fingerprint that a gateway prints after where it listens.
+/// Returns the fingerprint that a gateway prints after its address.
 fn fingerprint(gateway: &mut Gateway<'_>) -> String {
     let line = gateway.line();
     line.split("SHA-256 ").nth(1).unwrap_or_else(|| panic!("{line}")).trim().to_owned()
@@ -45,7 +45,7 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
     for name in ["gateway-cert.pem", "gateway-key.pem"] {
         assert_eq!(fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
     }
-    // From a home that knows nothing of it.
+    // From a home that knows nothing about it.
     let other = Home::new();
     let (url, token) = (format!("wss://127.0.0.1:{}", gateway.port), gateway.token());
     let call = |more: &[&str]| {
@@ -70,7 +70,7 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
     // The same certificate after a restart.
     drop(gateway);
     assert_eq!(fingerprint(&mut home.gateway()), known);
-    // And one of one's own, of which a half is missing.
+    // And a certificate whose key is missing.
     fs::remove_file(folder.join("gateway-key.pem")).unwrap();
     let half = home.run(&["gateway", "run", "--port", "0"]);
     assert_eq!(half.code, Some(1), "{half:?}");
@@ -112,7 +112,7 @@ fn a_gateway_that_is_open_by_choice_says_so_for_as_long_as_it_is() {
     let status = gateway.run(&["status", "--json"]).json();
     let notice = status["notice"].as_str().unwrap();
     assert!(notice.contains("gateway.allowInsecure is true") && notice.contains("gateway.tls.enabled"), "{notice}");
-    // The flag comes before the config, and this machine is nothing to tell of.
+    // The flag takes precedence over the config, and loopback needs no warning.
     drop(gateway);
     let gateway = home.listening(home.command(&["gateway", "run", "--port", "0", "--bind", "loopback"]));
     assert_eq!(gateway.run(&["status", "--json"]).json().get("notice"), None);
@@ -134,7 +134,7 @@ async fn r31_no_tool_speaks_to_another_gateway() {
     assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-/// Memory of a process, in bytes: what it has, and the most that it had since the last look.
+/// Returns the memory of a process in bytes: the current size, and the maximum since the last reset.
 fn memory(gateway: &Gateway<'_>) -> (u64, u64) {
     let status = fs::read_to_string(format!("/proc/{}/status", gateway.process.0.id())).unwrap();
     let field = |name: &str| {
@@ -144,7 +144,7 @@ fn memory(gateway: &Gateway<'_>) -> (u64, u64) {
     (field("VmRSS:"), field("VmHWM:"))
 }
 
-/// How much more memory a gateway takes at most while something is done that it has done before.
+/// Returns how much a gateway's memory grows at most during work that it has done before.
 fn growth(gateway: &Gateway<'_>, mut work: impl FnMut()) -> u64 {
     work();
     work();
@@ -154,7 +154,7 @@ fn growth(gateway: &Gateway<'_>, mut work: impl FnMut()) -> u64 {
     memory(gateway).1.saturating_sub(before)
 }
 
-/// Sends bytes on a connection of their own, and returns what is heard until the gateway hangs up or nothing more comes.
+/// Sends bytes on a new connection, and returns what is received until the gateway closes it or nothing more comes.
 fn sent(port: u16, parts: &[&[u8]]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -179,7 +179,7 @@ fn sent(port: u16, parts: &[&[u8]]) -> Vec<u8> {
 const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// The head of a masked text frame that says it has so many bytes.
+/// Returns the head of a masked text frame with this length.
 fn head(length: u64) -> Vec<u8> {
     [&[0x81, 0xff], &length.to_be_bytes()[..], &[0; 4]].concat()
 }
@@ -223,7 +223,7 @@ fn r23_the_body_of_a_webhook_takes_no_memory() {
             let head = request(token, length);
             let body: Vec<&[u8]> = [head.as_slice()].into_iter().chain([chunk.as_slice(); 100]).collect();
             let heard = String::from_utf8_lossy(&sent(gateway.port, &body)).into_owned();
-            // Who goes on sending may lose the answer with the connection.
+            // A client that keeps sending may lose the response with the connection.
             assert!(heard.is_empty() || heard.starts_with(&format!("HTTP/1.1 {status}")), "{heard}");
         }
     });

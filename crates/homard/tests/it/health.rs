@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::home::{Gateway, Home, said, until};
 
-/// What is down, by the gateway.
+/// Returns the outages that the gateway reports.
 fn degraded(gateway: &Gateway<'_>) -> Vec<Value> {
     let health = gateway.run(&["health", "--json"]).json();
     assert_eq!(health["ok"], true, "clients of OpenClaw read it: {health}");
     health["degraded"].as_array().unwrap_or_else(|| panic!("{health}")).clone()
 }
 
-/// Makes the config as private as doctor wants it.
+/// Writes the config with the permissions that doctor expects.
 fn configure(home: &Home, config: &Value) {
     home.configure(&config.to_string());
     for (path, mode) in [(home.state(), 0o700), (home.state().join("homard.json"), 0o600)] {

@@ -1,4 +1,4 @@
-//! A home for the binary: state, working directory and port of its own.
+//! A home for the binary: its own state, working directory and port.
 
 use std::{
     fs::{self, DirBuilder},
@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{net::TcpSocket, time::Instant};
 
-/// A home. Nobody listens on its port, and nobody else can take it.
+/// A home. Nothing listens on its port, and no other process can take it.
 pub(crate) struct Home {
     folder: TempDir,
     /// Bound and not listening: the port is ours, and it refuses connections.
@@ -22,7 +22,7 @@ pub(crate) struct Home {
     pub(crate) port: u16,
 }
 
-/// What a command said.
+/// The output of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -31,7 +31,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Everything that it wrote to stdout, as one JSON document.
+    /// Parses stdout as one JSON document.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -47,7 +47,7 @@ impl Home {
         Self { folder, _refuses: refuses, port }
     }
 
-    /// The directory that commands are started in.
+    /// Returns the working directory of commands.
     pub(crate) fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }
@@ -82,21 +82,21 @@ impl Home {
         self.gateway_with_log(Stdio::null(), "warn")
     }
 
-    /// The same, with a log.
+    /// Same as `gateway`, with a log.
     pub(crate) fn gateway_with_log(&self, log: impl Into<Stdio>, level: &str) -> Gateway<'_> {
         let mut command = self.command(&["gateway", "run", "--port", "0"]);
         command.stderr(log).env("HOMARD_LOG", level);
         self.listening(command)
     }
 
-    /// A gateway whose process can be looked into.
+    /// Starts a gateway whose process can be inspected.
     pub(crate) fn dumpable_gateway(&self) -> Gateway<'_> {
         let mut command = self.command(&["gateway", "run", "--port", "0"]);
         command.stderr(Stdio::null()).env("HOMARD_LOG", "warn").env("HOMARD_DUMPABLE", "1");
         self.listening(command)
     }
 
-    /// Starts a gateway that must refuse to run; its exit code and stderr.
+    /// Starts a gateway that must refuse to run; returns its exit code and stderr.
     pub(crate) fn refused_start(&self) -> (Option<i32>, String) {
         let mut process = Process(self.command(&["gateway", "run", "--port", "0"]).spawn().unwrap());
         let greeting = BufReader::new(process.0.stdout.take().unwrap()).lines().next();
@@ -106,7 +106,7 @@ impl Home {
         (process.0.wait().unwrap().code(), stderr)
     }
 
-    /// The gateway that this command starts.
+    /// Starts a gateway by this command and waits until it listens.
     pub(crate) fn listening(&self, mut command: Command) -> Gateway<'_> {
         let mut process = Process(command.spawn().unwrap());
         let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
@@ -123,10 +123,10 @@ impl Home {
     }
 }
 
-/// How long something that a running gateway does by itself may take.
+/// Timeout for background work of a running gateway.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Looks again and again until it is so.
+/// Polls until the condition holds.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -134,7 +134,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether there is a Node of any version. If not, the test is listed as skipped.
+/// Returns true if there is a Node of any version. If not, the test is listed as skipped.
 pub(crate) fn has_node(test: &str) -> bool {
     let has_node = Command::new("node").arg("--version").output().is_ok_and(|told| told.status.success());
     if !has_node {
@@ -158,18 +158,18 @@ pub(crate) fn said(mut command: Command) -> Said {
     }
 }
 
-/// A process that is ended when nobody looks at it any more.
+/// A process that is killed on drop.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
-    /// Waits for its end, and reads what it wrote.
+    /// Waits for its end and reads its output.
     pub(crate) fn output(&mut self) -> Said {
         let read = |stream: Option<&mut dyn Read>| {
             let mut text = String::new();
             stream.map(|stream| stream.read_to_string(&mut text)).transpose().unwrap();
             text
         };
-        // Its output fits into the pipes, so one can be read after the other.
+        // The output fits into the pipes, so one can be read after the other.
         let stdout = read(self.0.stdout.as_mut().map(|stream| stream as &mut dyn Read));
         let stderr = read(self.0.stderr.as_mut().map(|stream| stream as &mut dyn Read));
         Said { code: self.0.wait().unwrap().code(), stdout, stderr }
@@ -196,9 +196,8 @@ pub(crate) struct Gateway<'a> {
 }
 
 impl Gateway<'_> {
-    /// A command whose environment names this gateway.
-    /// A command of a client. A turn works where its command is started; here that is the agent's workspace, if it is where
-    /// it is by default.
+    /// Returns a command whose environment names this gateway. A turn works in the current directory; here that is the
+    /// agent's workspace, if it is at its default place.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.home.command(args);
         command.env("HOMARD_GATEWAY_PORT", self.port.to_string());
@@ -217,17 +216,17 @@ impl Gateway<'_> {
         fs::read_to_string(self.home.state().join("gateway-token")).unwrap().trim().to_owned()
     }
 
-    /// What it said when it began, up to where it listens.
+    /// Returns the output up to the listen address.
     pub(crate) fn greeting(&self) -> String {
         self.greeting.join("\n")
     }
 
-    /// The next line that it says.
+    /// Returns the next line of output.
     pub(crate) fn line(&mut self) -> String {
         self.lines.next().expect("the gateway ended").unwrap()
     }
 
-    /// Waits for its end, and returns its exit code and all that it wrote to stdout.
+    /// Waits for its end; returns its exit code and stdout.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let rest = self.lines.by_ref().map(Result::unwrap);
         let lines: Vec<_> = self.greeting.drain(..).chain(rest).collect();

@@ -1,4 +1,4 @@
-//! What runs beside agents when something happens: listed, switched, installed.
+//! Internal hooks: listed, enabled, installed.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::{
     probe::node,
 };
 
-/// Writes a hook whose handler is a program; its folder.
+/// Creates a hook whose handler is a program; returns its directory.
 fn hook(folder: PathBuf, name: &str, more: &str) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     let matter = format!(
@@ -99,7 +99,7 @@ fn a_hook_is_switched_on_and_off_and_the_file_keeps_its_comments() {
     assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(2), ""));
 }
 
-/// The hooks that are on.
+/// Returns the enabled hooks.
 fn on_now(home: &Home) -> Value {
     home.run(&["hooks", "check", "--json"]).json()["on"].take()
 }
@@ -110,18 +110,18 @@ fn to_switch_one_hook_on_switches_on_no_other() {
     home.run(&["hooks", "enable", "session-memory"]);
     assert_eq!(on_now(&home), json!(["session-memory"]));
     assert_eq!(config(&home), json!({"hooks": {"internal": {"entries": {"session-memory": {"enabled": true}}}}}));
-    // Where all are off, those that would come back with it stay off.
+    // If all are disabled, entries that would be enabled again stay disabled.
     home.configure("{hooks: {internal: {enabled: false, entries: {'boot-md': {enabled: true}}}}}");
     let on = home.run(&["hooks", "enable", "session-memory"]);
     assert!(on.code == Some(0) && on.stdout.contains("boot-md stays off"), "{on:?}");
     assert_eq!(on_now(&home), json!(["session-memory"]));
-    // Where all are on, they stay so.
+    // If all are enabled, they stay so.
     home.configure("{hooks: {internal: {enabled: true, entries: {'session-memory': {enabled: false}}}}}");
     assert_eq!(home.run(&["hooks", "enable", "session-memory"]).code, Some(0));
     assert_eq!(on_now(&home), json!(BUNDLED));
 }
 
-/// Writes a hook whose handler is a script, and switches it on.
+/// Creates a hook whose handler is a script, and enables it.
 fn script(home: &Home, name: &str, text: &str) {
     let folder = hook(home.state().join("hooks").join(name), name, "");
     fs::remove_file(folder.join("handler.sh")).unwrap();
@@ -129,7 +129,7 @@ fn script(home: &Home, name: &str, text: &str) {
     assert_eq!(home.run(&["hooks", "enable", name]).code, Some(0));
 }
 
-/// A program that says that it is this Node.
+/// Creates a program that claims to be this version of Node.
 fn fake_node(home: &Home, version: &str) -> PathBuf {
     let path = home.work().join("node");
     fs::write(&path, format!("#!/bin/sh\necho {version}\n")).unwrap();
@@ -145,7 +145,7 @@ fn a_hook_that_needs_node_is_tried_with_it() {
         command.env("PATH", path);
         said(command)
     };
-    // Nothing that is on needs Node.
+    // No enabled hook needs Node.
     assert_eq!(check(&home, "/nowhere").code, Some(0));
     script(&home, "greet", "export default async () => {};\n");
     let none = check(&home, "/nowhere");

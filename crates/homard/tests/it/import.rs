@@ -1,4 +1,4 @@
-//! `homard import openclaw`: nothing there changes, and what was kept there goes on here.
+//! `homard import openclaw`: the source does not change, and its sessions continue here.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ impl Openclaw {
         Self(folder)
     }
 
-    /// The same, with the model that needs no network.
+    /// Sets the model that needs no network.
     fn with_demo(self) -> Self {
         let path = self.0.path().join("openclaw.json");
         let text = fs::read_to_string(&path).unwrap();
@@ -52,7 +52,7 @@ impl Openclaw {
         self.0.path().join("agents/main/sessions")
     }
 
-    /// Adds a line to a transcript, as OpenClaw does.
+    /// Appends a line to a transcript, as OpenClaw does.
     fn goes_on(&self, session: &str, line: &str) {
         let path = self.sessions().join(format!("{session}.jsonl"));
         fs::OpenOptions::new().append(true).open(path).unwrap().write_all(line.as_bytes()).unwrap();
@@ -66,7 +66,7 @@ impl Openclaw {
     }
 }
 
-/// Every file under a folder with its mode and what is in it; nothing when there is no such folder.
+/// Returns every file below a directory with its mode and content; empty if there is no such directory.
 fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -87,12 +87,12 @@ fn fates(new: usize, updated: usize, same: usize, kept: usize, broken: usize) ->
     json!({"new": new, "updated": updated, "same": same, "kept": kept, "broken": broken})
 }
 
-/// The counts of a report: config, sessions, transcripts, auth profiles.
+/// Returns the counts of a report: config, sessions, transcripts, auth profiles.
 fn counts(document: &Value) -> [&Value; 4] {
     ["config", "sessions", "transcripts", "authProfiles"].map(|name| &document[name])
 }
 
-/// The counts of skills and cron jobs.
+/// Returns the counts of skills and cron jobs.
 fn extras(document: &Value) -> [&Value; 2] {
     ["skills", "cronJobs"].map(|name| &document[name])
 }
@@ -211,7 +211,7 @@ fn what_went_on_here_is_not_overwritten() {
     let same = import(&home, &from, &[]);
     assert_eq!(counts(&same)[1..3], [&fates(0, 0, 2, 1, 0), &fates(0, 0, 3, 1, 0)]);
     assert_eq!(same["warnings"], json!([]));
-    // Now both went on, and the other one is newer.
+    // Now both continued, and the other one is newer.
     from.goes_on(MAIN, "{\"type\":\"custom\",\"id\":\"b0\",\"parentId\":\"a5\",\"timestamp\":\"t\"}\n");
     from.set_updated("agent:main:main", 9_000_000_000_000);
     let both = import(&home, &from, &[]);
@@ -401,13 +401,13 @@ fn the_own_directory_is_not_imported_into_itself() {
 fn every_recorded_session_is_imported_and_takes_another_turn() {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/state");
     if !samples.is_dir() {
-        // Written past the test harness, which hides what passing tests say.
+        // Written past the test harness, which hides the output of passing tests.
         let line = "skipped: every recorded session is imported: ../shared/samples is not here\n";
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
     for (name, sessions) in [("2026.2.9", 3), ("2026.2.9-onboarded", 0)] {
         let (home, from) = (Home::new(), Openclaw::of(&samples.join(name)));
-        // The recorded models are not here; without a model of its own the config means the demo model.
+        // The recorded models are not available; without a model the config means the demo model.
         home.configure("{}");
         assert_eq!(counts(&import(&home, &from, &[]))[1], &fates(sessions, 0, 0, 0, 0), "{name}");
         let keys = keys(&home);
@@ -433,7 +433,7 @@ fn rules_of_commands_come_along_and_hold() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let said = home.run(&["agent", "-m", "Run `echo hello`"]);
     assert!(said.stdout.contains("commands are denied"), "{said:?}");
-    // A second time there is nothing to do; what changed here is kept until somebody says otherwise.
+    // A second import has nothing to do; changes made here are kept without `--force`.
     assert_eq!(import(&home, &from, &[])["warnings"], json!([]));
     fs::write(&file, r#"{"version": 1}"#).unwrap();
     let stays = format!("{}: is there and stays; replace it with --force", file.display());
@@ -472,7 +472,7 @@ fn skills_and_jobs_come_along_once() {
     assert_eq!(jobs(&here), jobs(&there));
     let listed = home.run(&["skills", "list", "--json"]).json().to_string();
     assert!(listed.contains("\"notes\"") && listed.contains("\"tide\""), "{listed}");
-    // Again, nothing is news.
+    // A second import finds nothing new.
     let again = import(&home, &from, &[]);
     assert_eq!((extras(&again), &again["warnings"][0]), ([&fates(0, 0, 2, 0, 0), &fates(0, 0, 2, 0, 0)], &Value::Null));
 }

@@ -1,4 +1,4 @@
-//! The binary itself, from the outside: every test starts it in a home of its own and ends what it started.
+//! End-to-end tests of the binary: every test starts it in a home of its own and ends what it started.
 #![cfg(test)]
 
 mod agent;

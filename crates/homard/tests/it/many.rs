@@ -1,4 +1,4 @@
-//! Many sessions at once: every client hears every run, whole and in order.
+//! Many concurrent sessions: every client receives every run, complete and in order.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
 const SESSIONS: usize = 1_000;
 const SOCKETS: usize = 4;
 
-/// What a socket heard of one run.
+/// What a socket received about one run.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
     seqs: Vec<u64>,
@@ -21,7 +21,7 @@ struct Heard {
     words: String,
 }
 
-/// Starts this socket's share of the runs, and listens until it has heard the end of all runs and got all its answers.
+/// Starts this socket's share of the runs, and reads until all runs have ended and all its requests are answered.
 async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, Heard> {
     let mine = (0..SESSIONS).filter(|number| number % SOCKETS == share);
     for number in mine.clone() {
@@ -50,7 +50,7 @@ async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, Heard> {
     runs
 }
 
-/// Notes an event; returns 1 if it was the end of its run.
+/// Records an event; returns 1 if it was the end of its run.
 fn note(run: &mut Heard, payload: &Value) -> usize {
     run.seqs.push(payload["seq"].as_u64().unwrap());
     let data = &payload["data"];

@@ -1,4 +1,4 @@
-//! Tools of other programs: listed, tried, used by an agent, and there as soon as the config has them.
+//! MCP servers: listed, tested, used by an agent, and available as soon as the config has them.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/tests/mcp/server.mjs");
 
-/// Servers: one that works, one that ends at once, one that is off, one that cannot be used.
+/// Servers: one that works, one that ends immediately, one that is disabled, one that is invalid.
 fn servers() -> Value {
     json!({"mcp": {"servers": {
         "fake": {"command": "node", "args": [SERVER], "toolFilter": {"include": ["echo", "environment"]},
@@ -55,7 +55,7 @@ async fn an_agent_uses_the_tools_of_a_server_and_does_not_see_its_secrets() {
         return;
     }
     let puppet = Puppet::with(servers()).await;
-    // Without a gateway the servers are waited for.
+    // Without a gateway the command waits for the servers.
     let said = puppet.home.run(&["agent", "-m", "CALL fake__echo {\"text\": \"over here\"}"]);
     assert!(said.stdout.contains("over here"), "{said:?}");
     let gateway = puppet.home.gateway();

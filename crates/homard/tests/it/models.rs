@@ -1,4 +1,4 @@
-//! Models that fail and others that answer instead, keys that come and go, and no key where it does not belong.
+//! Failover between models, management of keys, and no key where it does not belong.
 
 use std::{
     fs::{self, DirBuilder},
@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, Said, said, until};
 
-/// A server that speaks Chat Completions. The path says how it answers: `/<status>/v1/…`; 200 says good day. Refusals echo
-/// the key, as some providers do.
+/// A server that speaks Chat Completions. The path determines the response: `/<status>/v1/…`; 200 says good day. Errors
+/// echo the key, as some providers do.
 struct Server {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -43,7 +43,7 @@ impl Server {
         Self { address, asked, is_over, thread: Some(thread) }
     }
 
-    /// A provider that answers with this status.
+    /// Returns a provider that answers with this status.
     fn provider(&self, status: u16, key: &str) -> Value {
         json!({
             "baseUrl": format!("http://{}/{status}/v1", self.address), "apiKey": key, "api": "openai-completions",
@@ -111,7 +111,7 @@ fn reply(mut stream: &TcpStream, status: &str, kind: &str, body: &str) {
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
 }
 
-/// A home whose agent asks these providers in order, each under its own name with its own key.
+/// Creates a home whose agent tries these providers in order, each under its own name with its own key.
 fn chain(server: &Server, statuses: &[u16]) -> (Home, Vec<String>) {
     let home = Home::new();
     let keys: Vec<_> = (0..statuses.len()).map(|place| format!("sk-canary-{place:03}-in-the-config")).collect();
@@ -141,7 +141,7 @@ fn add(home: &Home, args: &[&str], key: &str) -> Said {
     }
 }
 
-/// All files below a folder.
+/// Returns all files below a directory.
 pub(crate) fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -173,7 +173,7 @@ fn the_next_candidate_answers_when_the_first_is_rate_limited() {
     let words = home.run(&["models", "status"]).stdout;
     assert!(words.contains("rests for 60m (rate_limit)") || words.contains("rests for 59m (rate_limit)"), "{words}");
     assert_eq!(server.asked(), 2);
-    // The cooldown outlives the process: the first is not asked again.
+    // The cooldown survives the process: the first one is not tried again.
     assert_eq!(home.run(&["agent", "-m", "hi", "--json"]).json()["payloads"][0]["text"], "Good day");
     assert_eq!(server.asked(), 3);
     assert_eq!(fs::metadata(auth_file(&home)).unwrap().permissions().mode() & 0o777, 0o600);
@@ -241,7 +241,7 @@ fn when_all_fail_one_message_says_what_to_do() {
     let server = Server::start();
     let (home, _) = chain(&server, &[401, 402, 429]);
     let said = home.run(&["agent", "-m", "hi"]);
-    // A line for each that was passed over, and one that says it all.
+    // One line per failed candidate, and one summary.
     let lines: Vec<_> = said.stderr.lines().collect();
     let [first, second, all] = lines[..] else { panic!("{}", said.stderr) };
     assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{}", said.stderr);
@@ -266,7 +266,7 @@ fn a_missing_key_is_told_with_what_to_do() {
 #[test]
 fn the_only_key_in_the_environment_chooses_the_model_and_says_so() {
     let (home, server) = (Home::new(), Server::start());
-    // The provider's place is moved to this machine; which model it is remains open.
+    // The provider's base URL is moved to this machine; the model stays unset.
     let base = format!("http://{}/200/v1", server.address);
     home.configure(&json!({"models": {"providers": {"mistral": {"baseUrl": base}}}}).to_string());
     let mut command = home.command(&["agent", "-m", "hi"]);

@@ -1,4 +1,4 @@
-//! Tools for the owner, and one that sees: `cron`, `gateway`, `image`.
+//! Owner tools, and the vision tool: `cron`, `gateway`, `image`.
 
 use std::fs;
 
@@ -90,7 +90,7 @@ async fn a_picture_of_the_workspace_is_described_by_a_model_that_sees() {
     assert!(refused.contains("it is not among the models"), "{refused}");
 }
 
-/// The one approval that waits.
+/// Returns the only pending approval.
 fn waiting(gateway: &Gateway<'_>) -> (String, Value) {
     let list = gateway.run(&["approvals", "list", "--json"]).json();
     let entry = list.as_array().and_then(|list| list.first()).cloned().unwrap_or_else(|| panic!("{list}"));
@@ -111,7 +111,7 @@ async fn c2_a_protected_file_changes_when_the_owner_allows_it() {
     assert_eq!(gateway.run(&["approvals", "deny", &id]).code, Some(0));
     assert_eq!(fs::read_to_string(&file).unwrap(), "old\n");
 
-    // What was shown is what is written: the file must still be the one that was shown.
+    // An approval is valid only for the file as it was shown.
     call(&gateway, "write", &change);
     let (id, _) = waiting(&gateway);
     fs::write(&file, "mine\n").unwrap();

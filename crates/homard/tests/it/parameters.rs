@@ -1,6 +1,6 @@
-//! Every method of a running gateway reads its parameters: one that nobody knows is refused by its name.
+//! Every method of a running gateway parses its parameters: unknown ones are rejected by name.
 //!
-//! That what is known has an effect is checked in `proto/src/method/tests.rs`. A method that never looks at its parameters
+//! That known ones have an effect is checked in `proto/src/method/tests.rs`. A method that never reads its parameters
 //! accepts everything, and only a running gateway shows that.
 
 use serde_json::json;
@@ -12,8 +12,8 @@ use crate::{
 
 const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
 
-/// Methods that accept unknown parameters: they change nothing, and clients ask for views that differ from version
-/// to version. `exec.approval.request` shows them; `wake` is as open in OpenClaw.
+/// Methods that accept unknown parameters: they change nothing, and clients request views that differ from version to
+/// version. `exec.approval.request` shows them; `wake` is as open in OpenClaw.
 const OPEN: [&str; 56] = [
     "approval.history",
     "artifacts.list",

@@ -1,4 +1,4 @@
-//! Programs of others that take part: listed, switched, installed, tried.
+//! Plugins: listed, enabled, installed, examined.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 
-/// Answers everything, and registers what its config says it should.
+/// A plugin that answers everything and registers what its config names.
 const PROGRAM: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -25,7 +25,7 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}), flush=True)
 "#;
 
-/// Writes a plugin in Python; its folder.
+/// Creates a plugin in Python; returns its directory.
 fn plugin(folder: PathBuf, id: &str) -> PathBuf {
     assert!(Path::new("/usr/bin/python3").exists(), "this test needs /usr/bin/python3, which is not on this machine");
     fs::create_dir_all(&folder).unwrap();
@@ -45,7 +45,7 @@ fn config(home: &Home) -> Value {
     serde_json::from_str(&fs::read_to_string(home.state().join("homard.json")).unwrap()).unwrap()
 }
 
-/// A home with the plugin tides installed, on and set up.
+/// Creates a home with the plugin `tides` installed, enabled and configured.
 fn with_tides() -> Home {
     let home = Home::new();
     plugin(home.work().join("my-tides"), "tides");
@@ -275,7 +275,7 @@ fn the_doctor_starts_what_is_on_and_says_what_it_registers() {
     let to_do: Vec<_> = one["findings"].as_array().unwrap().iter().map(|one| one["toDo"].as_str().unwrap()).collect();
     assert!(to_do[0].contains("under \"rights\"") && to_do[1].contains("tell its author"), "{to_do:?}");
     assert!(one["startMs"].is_number() && !said.stdout.contains("high-and-secret"));
-    // What plugins keep and what a gateway knows of them stays as it is.
+    // The state of plugins and what a gateway knows about them is unchanged.
     assert!(!home.state().join("plugins").exists());
 }
 

@@ -1,6 +1,6 @@
-//! Plugins and hooks in a real gateway, with a real Node: what they hear, what they add, and what they cannot break.
+//! Plugins and hooks in a real gateway, with a real Node: what they receive, what they add, and what they cannot break.
 //!
-//! Ours are in `fixtures`; the ones that OpenClaw was watched with are tried too, where they are.
+//! Ours are in `fixtures`; those that recorded OpenClaw are tested, too, if available.
 
 mod faults;
 mod keys;
@@ -26,8 +26,8 @@ use crate::{
 /// The oldest Node that runs OpenClaw's plugins.
 const NODE: [u32; 2] = [22, 15];
 
-/// A Node that is new enough: the one that is named, the one that `xtask test` installs, or the machine's. Where there
-/// is none it is said so, past the test harness, which hides what passing tests say.
+/// Returns a Node that is new enough: from the environment, installed by `xtask test`, or the machine's. Without one,
+/// the test is listed as skipped, past the test harness, which hides the output of passing tests.
 pub(crate) fn node(test: &str) -> Option<PathBuf> {
     let named = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node22/node_modules/node/bin/node");
@@ -49,7 +49,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/probe/fixtures")
 }
 
-/// What OpenClaw was watched with and what was seen, if that is here.
+/// Returns the plugins that recorded OpenClaw and their recordings, if available.
 fn samples(test: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
     if path.is_dir() {
@@ -59,10 +59,10 @@ fn samples(test: &str) -> Option<PathBuf> {
     None
 }
 
-/// A home with the probe plugin and the probe hook of a folder, and a puppet as its model.
+/// A home with the probe plugin and the probe hook of a directory, and a scripted model.
 struct Probe {
     puppet: Puppet,
-    /// What plugin and hook write.
+    /// Directory of the files that plugin and hook write.
     out: TempDir,
 }
 
@@ -90,33 +90,33 @@ impl Probe {
         Self { puppet, out }
     }
 
-    /// Ours.
+    /// Uses our own fixtures.
     async fn ours(node: &Path) -> Self {
         Self::new(node, &fixtures().join("probe"), &fixtures().join("probe-hook")).await
     }
 
-    /// What the plugin has written so far.
+    /// Returns what the plugin has written so far.
     fn heard(&self) -> Vec<Value> {
         lines(&self.out.path().join("probe.jsonl"))
     }
 
-    /// What the hook has written so far.
+    /// Returns what the hook has written so far.
     fn signals(&self) -> Vec<Value> {
         lines(&self.out.path().join("internal.jsonl"))
     }
 
-    /// What the plugin has written of one kind.
+    /// Returns the plugin's lines of one kind.
     fn of(&self, kind: &str) -> Vec<Value> {
         self.heard().into_iter().filter(|line| line["kind"] == kind).collect()
     }
 
-    /// How often a hook was called.
+    /// Returns the number of calls of a hook.
     fn count(&self, hook: &str) -> usize {
         self.of("hook").iter().filter(|line| line["hook"] == hook).count()
     }
 }
 
-/// The puppet's mind, but what is said to make a conversation short is no order: there are no tools then.
+/// Answers like the puppet, except for compaction requests, whose text is not a command: they have no tools.
 fn mind(asked: &Asked) -> Reply {
     if asked.json()["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
         puppet::reply(asked)
@@ -133,14 +133,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The objects of a file, one a line; none if there is no file. A line that is being written is left out.
+/// Returns the objects of a JSONL file; empty without a file. An incomplete last line is skipped.
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Asks a gateway for a page; the whole answer.
+/// Requests a page from a gateway; returns the whole response.
 fn get(port: u16, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{headers}\r\n").unwrap();

@@ -1,4 +1,5 @@
-//! Several processes on one state directory, one after the other: whoever opens a session finishes what is unfinished there.
+//! Several processes on one state directory, one after the other: each one that opens a session finishes its unfinished
+//! runs.
 
 use std::{io::Read, process::Command};
 
@@ -11,10 +12,10 @@ use crate::{
     puppet::Puppet,
 };
 
-/// A turn whose command ends when the file `go` is there.
+/// A turn whose command ends when the file `go` exists.
 const SLOW: [&str; 5] = ["agent", "-m", "SLOW", "--verbose", "on"];
 
-/// A model that runs a slow command for SLOW, then asks where it is, and tells what came of it.
+/// A model that runs a slow command for SLOW, then asks for the working directory, and replies with the result.
 async fn puppet() -> Puppet {
     Puppet::answering(json!({}), |asked: &Asked| {
         let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
@@ -36,12 +37,12 @@ async fn puppet() -> Puppet {
     .await
 }
 
-/// Starts a turn and waits until its tool is at work.
+/// Starts a turn and waits until its tool runs.
 fn start(mut command: Command) -> Process {
     let mut process = Process(command.spawn().unwrap());
     let mut line = Vec::new();
     let stderr = process.0.stderr.as_mut().unwrap();
-    // Byte by byte: what comes after the line is left for others to read.
+    // Byte by byte: what follows the line is left for other readers.
     while !line.ends_with(b"\n") {
         let mut byte = [0];
         stderr.read_exact(&mut byte).unwrap();
@@ -51,7 +52,7 @@ fn start(mut command: Command) -> Process {
     process
 }
 
-/// What was said in the main session: the role and the text of each message that has one.
+/// Returns the messages of the main session: role and text.
 fn told(gateway: &Gateway<'_>) -> Vec<(String, String)> {
     let history = gateway.run(&["gateway", "call", "chat.history", "--params", r#"{"sessionKey":"main"}"#]).json();
     let messages = history["messages"].as_array().cloned().unwrap_or_default();
@@ -64,7 +65,7 @@ fn told(gateway: &Gateway<'_>) -> Vec<(String, String)> {
     told.filter(|(_, text)| !text.is_empty()).collect()
 }
 
-/// The statuses of all runs, oldest first.
+/// Returns the statuses of all runs, oldest first.
 fn statuses(gateway: &Gateway<'_>) -> Vec<String> {
     let listed = gateway.run(&["runs", "--json"]).json();
     let runs = listed["runs"].as_array().cloned().unwrap_or_default();
@@ -123,7 +124,7 @@ async fn the_next_process_finishes_a_killed_local_turn_where_it_worked() {
     }
 }
 
-/// A command that finds the gateway by what it left in the state directory, also when it comes back on another port.
+/// A command that finds the gateway through the state directory, also if it comes back on another port.
 fn anywhere(mut command: Command) -> Command {
     command.env_remove("HOMARD_GATEWAY_PORT");
     command
@@ -142,7 +143,7 @@ async fn a_client_whose_gateway_dies_reconnects_and_prints_the_answer() {
         gateway.end();
         let _second = home.gateway();
         let output = turn.output();
-        // It goes on where it was asked.
+        // It resumes in its original directory.
         let place = format!("was in {}", home.work().canonicalize().unwrap().display());
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.stdout.contains(&place), "{output:?}");
@@ -166,7 +167,7 @@ async fn a_client_whose_gateway_stays_away_says_what_happens_to_the_run() {
     assert!(output.stderr.contains("did not come back within 1 s") && output.stderr.contains(&said), "{output:?}");
 }
 
-/// A model that runs a command for POISON until one ends well.
+/// A model that runs a command for POISON until one succeeds.
 async fn poisoned() -> Puppet {
     Puppet::answering(json!({}), |asked: &Asked| {
         let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
@@ -213,7 +214,7 @@ async fn only_a_run_that_was_active_at_three_crashes_is_held() {
     let health = gateway.run(&["health"]);
     assert_eq!(health.code, Some(1), "{health:?}");
     assert!(health.stdout.contains(&format!("homard runs drop {run}")), "{health:?}");
-    // A restart in good order does not release it.
+    // A clean restart does not release it.
     gateway.process.signal(Signal::TERM);
     gateway.end();
     assert_eq!(home.run(&["runs", "held", "--json"]).json()["runs"], held);
@@ -241,7 +242,7 @@ async fn a_held_run_is_dropped_where_no_gateway_is_running() {
     let puppet = poisoned().await;
     let home = &puppet.home;
     for count in 1..=3 {
-        // Each local turn first takes up what the one before left.
+        // Each local turn first recovers what the previous one left.
         let turn = Process(home.command(&["agent", "-m", "POISON", "--verbose", "on"]).spawn().unwrap());
         let starts = || std::fs::read_to_string(home.work().join("started")).unwrap_or_default().lines().count();
         until("the command was started", || starts() == count);

@@ -1,4 +1,4 @@
-//! A model behind an endpoint: played by the test, in a few lines of HTTP.
+//! A model behind an HTTP endpoint, simulated by the test.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -31,7 +31,7 @@ pub(crate) fn request(stream: &TcpStream) -> (String, Value) {
     (head, serde_json::from_slice(&body).unwrap())
 }
 
-/// Runs a turn against an endpoint that answers once, and returns what it was asked and what the command said.
+/// Runs a turn against an endpoint that answers once; returns the request and the output of the command.
 fn against(answer: &'static str, args: &[&str]) -> ((String, Value), Said) {
     let home = Home::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Which API a provider speaks: as the config says, or found by a probe, remembered, and forgotten when it is wrong.
+//! The API of a provider: from the config, or found by a probe, stored, and discarded when it is wrong.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,20 +13,20 @@ use tokio::time::Instant;
 
 use crate::home::{Home, Said};
 
-/// How a server treats its paths.
+/// How a server responds to its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaks {
     Chat,
     Responses,
     Messages,
     Nothing,
-    /// Every path wants another key.
+    /// Every path requires another key.
     Closed,
-    /// Nobody is answered.
+    /// No request is answered.
     Silent,
 }
 
-/// A server of models that speaks one API. It runs until the test process ends.
+/// A model server that speaks one API. It runs until the test process ends.
 struct Server {
     address: SocketAddr,
     speaks: Arc<Mutex<Speaks>>,
@@ -57,14 +57,14 @@ impl Server {
         format!("http://{}/v1", self.address)
     }
 
-    /// What was asked since the last time, in the order of the alphabet: probes come at once.
+    /// Returns the requests since the last call, sorted: probes are concurrent.
     fn asked(&self) -> Vec<String> {
         let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
         asked.sort();
         asked
     }
 
-    /// A home whose only provider is this one, with what else is said of it.
+    /// Creates a home with this provider only, and these additional settings.
     fn home(&self, more: &Value) -> Home {
         let home = Home::new();
         self.configure(&home, more);
@@ -103,7 +103,7 @@ fn answer(mut stream: &TcpStream, speaks: Speaks, asked: &Mutex<Vec<String>>) {
     }
     let mut body = vec![0; length];
     if path.is_empty() || reader.read_exact(&mut body).is_err() {
-        // Whoever asked does not want to know any more.
+        // The client has disconnected.
         return;
     }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -161,7 +161,7 @@ fn answer(mut stream: &TcpStream, speaks: Speaks, asked: &Mutex<Vec<String>>) {
         _ => "text/plain",
     };
     let head = format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
-    // A probe that knows enough closes its other connections.
+    // A probe with a result closes its other connections.
     stream.write_all(format!("{head}{text}").as_bytes()).ok();
 }
 
@@ -187,7 +187,7 @@ fn an_api_that_the_config_does_not_name_is_probed_once_and_remembered() {
         let found = format!("models.providers.mine.api is not set; a probe found {api}");
         assert!(first.stderr.contains(&found), "{first:?}");
         let asked = server.asked();
-        // A probe does not wait for the others when it knows enough.
+        // A probe does not wait for the others once it has a result.
         assert!(asked.len() > 1 && asked.len() <= 4 && asked.contains(&path.to_owned()), "{asked:?}");
         let again = turn(&home);
         assert_eq!((again.code, again.stdout.as_str(), again.stderr.as_str()), (Some(0), text, ""), "{again:?}");
@@ -198,7 +198,7 @@ fn an_api_that_the_config_does_not_name_is_probed_once_and_remembered() {
         moved.configure(&home, &json!({}));
         assert_eq!(turn(&home).stdout, text);
         assert!(moved.asked().len() > 1);
-        // What the config says counts before what was found.
+        // The config takes precedence over the probe.
         moved.configure(&home, &json!({"api": api}));
         assert_eq!((turn(&home).stdout.as_str(), moved.asked()), (text, vec![path.to_owned()]));
     }

@@ -1,26 +1,26 @@
-//! A model that does what it is told: `CALL name {arguments}` has it call a tool, and it says what came of that.
+//! A scripted model: `CALL name {arguments}` has it call a tool, and it replies with the result.
 
 use homard_testkit::fake_provider::{Asked, Call, FakeProvider, Reply, Said, dialect::Dialect};
 use serde_json::{Value, json};
 
 use crate::home::{Gateway, Home};
 
-/// What it says of a picture.
+/// Its description of a picture.
 pub(crate) const SEEN: &str = "a lobster";
 
-/// A home whose model is a puppet.
+/// A home with the scripted model.
 pub(crate) struct Puppet {
     pub(crate) home: Home,
     pub(crate) provider: FakeProvider,
 }
 
 impl Puppet {
-    /// A home with this config besides the model, which sees pictures.
+    /// Creates a home with this config and the model, which accepts pictures.
     pub(crate) async fn with(config: Value) -> Self {
         Self::answering(config, reply).await
     }
 
-    /// The same with a model that has its own mind.
+    /// Same as `with`, with a model that answers by `reply`.
     pub(crate) async fn answering(mut config: Value, reply: impl FnMut(&Asked) -> Reply + Send + 'static) -> Self {
         let provider = FakeProvider::start(reply).await.unwrap();
         config["models"]["providers"]["puppet"] = json!({
@@ -33,7 +33,7 @@ impl Puppet {
         Self { home, provider }
     }
 
-    /// The names of the tools that were offered last.
+    /// Returns the names of the tools in the last request.
     pub(crate) fn offered(&self) -> Vec<String> {
         let last = self.provider.asked().pop().unwrap().json();
         let tools = last["tools"].as_array().into_iter().flatten();
@@ -41,14 +41,14 @@ impl Puppet {
     }
 }
 
-/// Has a tool called in the main session, and says what it answered.
+/// Has a tool called in the main session, and returns its result.
 pub(crate) fn call(gateway: &Gateway<'_>, tool: &str, arguments: &Value) -> String {
     let said = gateway.run(&["agent", "-m", &format!("CALL {tool} {arguments}")]);
     assert_eq!(said.code, Some(0), "{said:?}");
     said.stdout.trim_end().to_owned()
 }
 
-/// Makes the calls that it is asked for; `SAY ` has it reply with the rest, with `|` for a new line.
+/// Makes the requested calls; `SAY ` has it reply with the rest, with `|` for a new line.
 pub(crate) fn obey(asked: &Asked) -> Reply {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     let last = messages.last().map(|last| last["content"].to_string()).unwrap_or_default();

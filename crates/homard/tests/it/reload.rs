@@ -1,4 +1,4 @@
-//! What changes in a running gateway when its config does.
+//! Config changes under a running gateway.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! What is printed of what a model says.
+//! Output of replies.
 
 use homard_agent::PLEA;
 use homard_testkit::fake_provider::{Reply, Said};
@@ -8,7 +8,7 @@ use crate::puppet::Puppet;
 
 const SILENCE: &str = "(the agent chose not to answer)\n";
 
-/// A home whose model says these, one for each request, each in its pieces; and in the end the last one again and again.
+/// Creates a home whose model gives these answers, one per request, each in pieces; the last one is repeated.
 async fn saying<const N: usize>(answers: [&'static [&'static str]; N]) -> Puppet {
     let reply = move |number: usize| {
         let text = answers[number.min(N - 1)].iter().map(|&piece| piece.to_owned()).collect();

@@ -1,12 +1,12 @@
-//! Models that fail for a while: every retry is told, also where nobody looks at a terminal, and all of them together take no
-//! longer than the config says.
+//! Models that fail for a while: every retry is reported, also without a terminal, and the total time of retries is
+//! bounded by the config.
 
 use homard_testkit::fake_provider::{FakeProvider, Reply, dialect::Dialect, fault::Fault};
 use serde_json::{Value, json};
 
 use crate::home::{Home, Said};
 
-/// A model that is refused with this status so many times, and answers then.
+/// A model that fails this many times with this status, and then answers.
 async fn failing(status: u16, times: usize) -> FakeProvider {
     let reply = move |asked: &homard_testkit::fake_provider::Asked| match asked.number < times {
         true => Reply { fault: Some(Fault::Refused(status)), ..Reply::default() },
@@ -15,7 +15,7 @@ async fn failing(status: u16, times: usize) -> FakeProvider {
     FakeProvider::start(reply).await.unwrap()
 }
 
-/// A home whose agent asks these, in order, and retries for so long at most.
+/// Creates a home whose agent tries these in order, and retries at most this long.
 fn home_of(providers: &[&FakeProvider], seconds: u64) -> Home {
     let home = Home::new();
     let provider = |provider: &FakeProvider| {
@@ -34,7 +34,7 @@ fn home_of(providers: &[&FakeProvider], seconds: u64) -> Home {
     home
 }
 
-/// The lines about models on stderr, with their waits and addresses left out.
+/// Returns the lines about models on stderr, without delays and addresses.
 fn told(said: &Said, providers: &[&FakeProvider]) -> Vec<String> {
     let lines = said.stderr.lines().filter(|line| line.starts_with("✗ model "));
     let plain = |line: &str| {
@@ -80,7 +80,7 @@ async fn retries_are_bounded_and_every_candidate_says_why_it_failed() {
     let home = home_of(&providers, 4);
     let said = home.run(&["agent", "-m", "hello"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
-    // The first one is asked again once, and then the time is up: the second gets its one attempt.
+    // The first one is retried once, and then the time is up: the second gets its one attempt.
     assert_eq!((first.asked().len(), second.asked().len()), (2, 1), "{said:?}");
     let lines = told(&said, &providers);
     assert!(matches!(&lines[..], [_, next] if next.ends_with("(overloaded); asking the next model")), "{lines:?}");

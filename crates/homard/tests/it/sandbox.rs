@@ -1,4 +1,4 @@
-//! What holds commands, in words.
+//! The description of the sandbox.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn a_gateway_says_at_its_start_what_holds_commands_and_takes_aside_what_nobody_w
     let workspace = home.state().join("workspace");
     fs::create_dir_all(&workspace).unwrap();
     fs::create_dir_all(home.state().join("sandbox")).unwrap();
-    // What is written down before a command starts, and what it made before Homard was killed.
+    // The record that is written before a command starts, and a file that it created before Homard was killed.
     let record = json!({"workspace": workspace.canonicalize().unwrap(), "names": {".mcp.json": null}});
     fs::write(home.state().join("sandbox/one"), record.to_string()).unwrap();
     fs::write(workspace.join(".mcp.json"), "{}").unwrap();

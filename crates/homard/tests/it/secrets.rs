@@ -1,4 +1,4 @@
-//! Secrets stay where they are: not in prompts, replies, transcripts, logs, and not in what other processes can read.
+//! Secrets do not leak: not into prompts, replies, transcripts, logs, and not to other processes.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
 
 const SECRET: &str = "sk-other-canary-99887766";
 
-/// Files below a directory that contain a text.
+/// Returns the files below a directory that contain a text.
 fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap().filter_map(Result::ok) {
@@ -98,7 +98,7 @@ async fn h1_prompts_and_replies_are_masked() {
     assert!(said.starts_with("<Robo [secret] [secret]> ") && said.contains("hello"), "{said}");
     let prompt = asked(&puppet);
     assert!(prompt.contains("Robo [secret]") && !prompt.contains(SECRET), "{prompt}");
-    // The model repeats what it was told: the user's line stays as it was typed, the reply is masked.
+    // The model repeats its input: the user's entry stays as it was typed, the reply is masked.
     let said = say(&gateway, "other", &format!("It is {SECRET}!"));
     assert!(said.contains("It is [secret]!") && !said.contains(SECRET), "{said}");
     let kept = files_with(&puppet.home.state().join("agents"), "It is [secret]!");
@@ -167,7 +167,7 @@ fn l3_other_processes_of_the_user_cannot_read_the_environment() {
     let is_root = rustix::process::geteuid().is_root();
     let mut command = home.command(&["gateway", "run", "--port", "0"]);
     if is_root {
-        // Then the owner says nothing, but the group does.
+        // As root, the file's owner proves nothing, but its group does.
         command.gid(GROUP);
     }
     let gateway = home.listening(command);

@@ -1,4 +1,4 @@
-//! What agents can read how to do: found, judged, told to a model, and given to their commands.
+//! Skills: discovered, checked, given to the model, with keys for their commands.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ use crate::{
     socket::{connect, hear, tell},
 };
 
-/// How long something that a running gateway does by itself may take.
+/// Timeout for background work of a running gateway.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const SECRET: &str = "the-key-of-the-tide-service";
 
-/// Writes a skill of a workspace; its file.
+/// Creates a skill in a workspace; returns its file.
 fn skill(workspace: &Path, folder: &str, front_matter: &str) -> PathBuf {
     let folder = workspace.join("skills").join(folder);
     fs::create_dir_all(&folder).unwrap();
@@ -44,7 +44,7 @@ fn names(skills: &Value) -> Vec<&str> {
     skills["skills"].as_array().unwrap().iter().map(|skill| skill["name"].as_str().unwrap()).collect()
 }
 
-/// Looks again and again until it is so.
+/// Polls until the condition holds.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -52,7 +52,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A home whose model is played by the test.
+/// A home whose model is simulated by the test.
 struct Played {
     home: Home,
     listener: TcpListener,
@@ -71,7 +71,7 @@ impl Played {
         Self { home, listener }
     }
 
-    /// Answers the next question, and returns it.
+    /// Answers the next request, and returns it.
     fn answer(&self) -> JoinHandle<Value> {
         let listener = self.listener.try_clone().unwrap();
         thread::spawn(move || {
@@ -85,7 +85,7 @@ impl Played {
         })
     }
 
-    /// What the model is asked in a turn, all of it as one text.
+    /// Runs a turn and returns its model request as one text.
     fn turn(&self, gateway: &Gateway<'_>, message: &str) -> String {
         let asked = self.answer();
         let said = gateway.run(&["agent", "-m", message]);
@@ -99,7 +99,7 @@ impl Played {
     }
 }
 
-/// Whether the next run would be told of a skill.
+/// Returns true if the next run would have this skill.
 fn is_on_the_shelf(gateway: &Gateway<'_>, name: &str) -> bool {
     gateway.run(&["agent", "-m", "/context json"]).stdout.contains(&format!("\"name\": \"{name}\""))
 }
@@ -143,7 +143,7 @@ fn the_key_of_a_skill_reaches_the_commands_of_its_agents_runs_and_nothing_else()
     let agents = json!({"list": [{"id": "main"}, {"id": "other", "skills": []}]});
     home.configure(&json!({"agents": agents, "skills": {"entries": {"tides": entry}}}).to_string());
     let gateway = home.dumpable_gateway();
-    // The key itself is in no command and in no output, so whoever finds it in a file found a leak.
+    // The key itself is in no command and in no output, so any file that contains it is a leak.
     let ask = |agent: &str| {
         let message = "Run `echo \"${#TIDE_KEY} $TIDE_PORT $PATH\"`";
         let said = gateway.run(&["agent", "-m", message, "--agent", agent]);
@@ -164,7 +164,7 @@ fn the_key_of_a_skill_reaches_the_commands_of_its_agents_runs_and_nothing_else()
     assert!(info.contains(&file.display().to_string()) && !info.contains(SECRET), "{info}");
 }
 
-/// The files of a folder that hold the key, by name.
+/// Returns the files of a directory that contain the key, by name.
 fn leaks(folder: &Path) -> Vec<String> {
     let mut found: Vec<_> = crate::models::files(folder)
         .into_iter()

@@ -1,4 +1,4 @@
-//! A bare WebSocket: what a client and a gateway put on it.
+//! A bare WebSocket for clients and gateways.
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ pub(crate) async fn tell(socket: &mut Socket, frame: &Value) {
     socket.send(Message::text(frame.to_string())).await.unwrap();
 }
 
-/// The next frame; `None` when the other side is gone.
+/// Returns the next frame; `None` if the other side is gone.
 pub(crate) async fn hear(socket: &mut Socket) -> Option<Value> {
     loop {
         match socket.next().await?.ok()? {
@@ -27,12 +27,12 @@ pub(crate) async fn connect(port: u16, token: &str) -> Socket {
     connect_as(port, token, 4, (&["operator.read", "operator.write"], &[])).await
 }
 
-/// Connects to a gateway as a client of this protocol that asks for these scopes and has these caps.
+/// Connects to a gateway with this protocol version, these scopes and capabilities.
 pub(crate) async fn connect_as(port: u16, token: &str, protocol: u64, wanted: (&[&str], &[&str])) -> Socket {
     hello_as(port, token, protocol, wanted).await.0
 }
 
-/// The same, with what the gateway says of itself.
+/// Same as `connect_as`; also returns the gateway's hello.
 pub(crate) async fn hello_as(
     port: u16,
     token: &str,

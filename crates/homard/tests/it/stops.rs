@@ -1,4 +1,4 @@
-//! Ctrl-C and its relative, in the middle of a turn.
+//! SIGINT and SIGTERM in the middle of a turn.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::home::{Home, Process};
 
-/// Starts a turn that takes long, signals it once its tool is at work, and returns exit code and last words.
+/// Starts a slow turn, signals it once its tool runs, and returns exit code and stderr.
 fn stop_in_the_middle(mut command: Command, signal: Signal) -> (Option<i32>, String) {
     let mut process = Process(command.spawn().unwrap());
     let mut stderr = BufReader::new(process.0.stderr.take().unwrap());
@@ -25,7 +25,7 @@ fn stop_in_the_middle(mut command: Command, signal: Signal) -> (Option<i32>, Str
 
 const SLOW: [&str; 5] = ["agent", "-m", "run `sleep 30`", "--verbose", "on"];
 
-/// The run in `error: stopped by SIGINT: run <id> was stopped`.
+/// Returns the run in `error: stopped by SIGINT: run <id> was stopped`.
 fn run_in(words: &str, signal: &str) -> String {
     let last = words.lines().last().and_then(|line| line.strip_prefix(&format!("error: stopped by {signal}: run ")));
     let run = last.and_then(|rest| rest.strip_suffix(" was stopped"));
@@ -70,7 +70,7 @@ fn an_interrupted_turn_in_a_gateway_is_aborted_there() {
     assert_eq!(code, Some(143), "{words}");
 }
 
-/// A gateway in the middle of a turn whose tool runs a command.
+/// Starts a gateway with an active turn whose tool runs a command.
 fn busy<'a>(home: &'a Home, message: &str) -> (crate::home::Gateway<'a>, Process) {
     let gateway = home.gateway();
     let mut turn =
@@ -88,7 +88,7 @@ fn an_interrupted_gateway_leaves_its_turn_to_the_next() {
     gateway.process.signal(Signal::INT);
     assert_eq!(gateway.end().0, Some(0));
     assert_eq!(turn.0.wait().unwrap().code(), Some(1));
-    // The turn was not stopped, it is unfinished: the next gateway takes it up.
+    // The turn was not aborted, it is unfinished: the next gateway resumes it.
     let sessions = home.run(&["sessions", "--json"]).json();
     assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(null));
     let gateway = home.gateway();
@@ -97,7 +97,7 @@ fn an_interrupted_gateway_leaves_its_turn_to_the_next() {
     assert!(history.to_string().contains("That did not work"), "{history}");
 }
 
-// Case 172, R91: what is at work ends first, and nothing new is taken in.
+// Case 172, R91: active runs end first, and new ones are rejected.
 #[test]
 fn a_terminated_gateway_lets_its_turn_end() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What tools do through the binary, what holds their commands, and that nothing they print gives a secret away.
+//! Tools through the binary, the sandbox of their commands, and masking of secrets in their output.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ use crate::{
     socket::{Socket, connect_as, hear, tell},
 };
 
-/// Asks the demo model, and shows which tools it used.
+/// Runs the demo model, and returns which tools it used.
 fn ask(home: &Home, text: &str) -> (Option<i32>, String, String) {
     let said = home.run(&["agent", "-m", text, "--verbose", "on"]);
     let used = said.stderr.lines().filter(|line| !line.starts_with("(homard/demo")).collect::<Vec<_>>().join("\n");
@@ -157,8 +157,8 @@ fn a_command_sees_neither_the_state_nor_the_network_and_plants_nothing() {
     assert!(listener.accept().is_err(), "{stdout}");
 }
 
-/// A model behind an endpoint that does what it reads: each line `do <tool> <arguments>` of the newest message is a
-/// call. It answers with what the tools said. Everything that it is sent is kept.
+/// A model behind an HTTP endpoint that obeys its input: each line `do <tool> <arguments>` of the newest message is a
+/// call. It replies with the tool results. All requests are recorded.
 struct Obedient {
     address: SocketAddr,
     sent: Arc<Mutex<Vec<String>>>,
@@ -214,7 +214,7 @@ fn serve(mut stream: &TcpStream, kept: &Mutex<Vec<String>>) {
     stream.write_all(answer.as_bytes()).unwrap();
 }
 
-/// All words of a message.
+/// Returns the text of a message.
 fn words(message: &Value) -> String {
     let blocks = message["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
     message["content"].as_str().into_iter().chain(blocks).collect()
@@ -240,7 +240,7 @@ fn obey(request: &Value) -> Value {
     json!({"index": 0, "delta": {"tool_calls": calls}, "finish_reason": "tool_calls"})
 }
 
-/// Fifty secrets, by where they are kept.
+/// Fifty secrets, by where they are stored.
 struct Canaries {
     environment: Vec<(String, String)>,
     config: Value,
@@ -250,7 +250,7 @@ struct Canaries {
 
 fn canaries(model: SocketAddr) -> Canaries {
     let mut all = Vec::new();
-    // With characters that every encoding spells its own way.
+    // With characters that every encoding writes differently.
     let mut next = |place: &str| {
         let secret = format!("canary/{:02}+\"{place}\"&=%~end", all.len());
         all.push(secret.clone());
@@ -288,7 +288,7 @@ fn canaries(model: SocketAddr) -> Canaries {
     Canaries { environment, config, profiles: json!({"version": 1, "profiles": profiles}), all }
 }
 
-/// Base64 without padding, of bytes whose number is a multiple of three.
+/// Encodes bytes as Base64 without padding; their number must be a multiple of three.
 fn base64(bytes: &[u8], last: &[u8; 2]) -> String {
     let letters = [&(b'A'..=b'Z').chain(b'a'..=b'z').chain(b'0'..=b'9').collect::<Vec<_>>()[..], last].concat();
     let sixes = bytes.chunks_exact(3).flat_map(|three| {
@@ -312,7 +312,7 @@ fn escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Every way in which a secret may be written, also within a longer text.
+/// Returns every encoding of a secret, also within a longer text.
 fn spellings(secret: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::from([secret.to_owned(), hex(secret), hex(secret).to_uppercase(), percent(secret)]);
     all.extend([escaped(secret), escaped(&escaped(secret))]);
@@ -324,7 +324,7 @@ fn spellings(secret: &str) -> BTreeSet<String> {
     all
 }
 
-/// What a session asks of its tools: to print the secrets in every way.
+/// Returns the instructions of a session: print the secrets in every way.
 fn orders() -> Vec<String> {
     let run = |command: &str| format!("do exec {}", json!({"command": command}));
     vec![
@@ -347,12 +347,12 @@ fn orders() -> Vec<String> {
             format!("do edit {}", json!({"path": "copy.txt", "oldText": "mark", "newText": "done"})),
         ]
         .join("\n"),
-        // Wrapped as these programs do it when nobody asks them not to.
+        // Wrapped as these programs do by default.
         [run("base64 loot.txt"), run("od -An -v -tx1 loot.txt | tr -d ' \\n' | fold -w 60")].join("\n"),
     ]
 }
 
-/// Says something over a socket and keeps every frame until the run is over.
+/// Sends a message over a socket and records every frame until the run has ended.
 async fn turn(socket: &mut Socket, id: &str, text: &str, frames: &mut Vec<String>) {
     let params = json!({"message": text, "idempotencyKey": id, "sessionKey": "agent:main:main"});
     tell(socket, &json!({"type": "req", "id": id, "method": "agent", "params": params})).await;
@@ -380,7 +380,7 @@ async fn call(socket: &mut Socket, method: &str, params: Value, frames: &mut Vec
     }
 }
 
-/// Where secrets are seen, in a text and in the same text without its line ends.
+/// Returns where secrets are found, in a text and in the same text without its line ends.
 fn seen(secrets: &[String], place: &str, text: &str) -> Vec<String> {
     let joined = text.replace("\\n", "").replace(['\n', '\r'], "");
     let mut found = Vec::new();

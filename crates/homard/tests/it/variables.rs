@@ -1,4 +1,4 @@
-//! Variables that the config needs and that are not set: what needs one is down and says so, the rest runs.
+//! Unset variables in the config: what needs one is disabled and reported, the rest runs.
 
 use std::{fs, io::ErrorKind, net::TcpListener};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Gateway, Home, said, until};
 
-/// A provider on this machine whose key is in a variable. Nobody answers there, and nobody may be asked.
+/// A local provider whose key is in a variable. It never answers, and must not receive a request.
 struct Fake {
     listener: TcpListener,
 }
@@ -34,7 +34,7 @@ impl Fake {
     }
 }
 
-/// All that a gateway says on stdout until it is stopped.
+/// Returns the stdout of a gateway until it is stopped.
 fn table(gateway: Gateway<'_>) -> String {
     gateway.process.signal(Signal::TERM);
     gateway.end().1
@@ -90,7 +90,7 @@ fn a_channel_whose_token_is_not_set_is_down_and_the_gateway_runs() {
     home.configure(&config.to_string());
     let why = "channels.telegram.botToken needs the environment variable TG_TOKEN, which is not set";
     let mut command = home.command(&["gateway", "run", "--port", "0"]);
-    // Another token is not what the config says.
+    // Another token must not replace the one that the config names.
     command.env("TELEGRAM_BOT_TOKEN", "123456:another");
     let gateway = home.listening(command);
     assert_eq!(gateway.run(&["agent", "-m", "What time is it?"]).code, Some(0));

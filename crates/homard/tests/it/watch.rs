@@ -1,4 +1,4 @@
-//! What can be seen of a gateway from outside: the audit log, the metrics, the log; and what cannot be.
+//! Observability of a gateway: the audit log, the metrics, the log; and what they must not show.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     socket::{Socket, connect_as, hear, tell},
 };
 
-/// An answer over HTTP: the status, and the body.
+/// Sends an HTTP request; returns the status and the body.
 fn get(port: u16, path: &str, token: Option<&str>) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let shown = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
@@ -40,7 +40,7 @@ async fn ask(socket: &mut Socket, method: &str, params: Value) -> Value {
     }
 }
 
-/// Everything that is in the audit log, as it is in the files.
+/// Returns the content of the audit log's files.
 fn audited(home: &Home) -> String {
     let mut files: Vec<_> = fs::read_dir(home.state().join("audit")).into_iter().flatten().flatten().collect();
     files.sort_by_key(fs::DirEntry::path);
@@ -48,7 +48,7 @@ fn audited(home: &Home) -> String {
     files.iter().filter(|file| is_log(file)).map(|file| fs::read_to_string(file.path()).unwrap()).collect()
 }
 
-/// How often each thing is in it.
+/// Returns the number of rows by kind.
 fn counted(home: &Home) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for line in audited(home).lines() {
@@ -58,7 +58,7 @@ fn counted(home: &Home) -> BTreeMap<String, usize> {
     counts
 }
 
-/// What a guard would want to know happens, by the owner, by agents, by strangers and by the system.
+/// Triggers security-relevant events by the owner, by agents, by unauthenticated clients and by the system.
 async fn script(puppet: &Puppet, gateway: &Gateway<'_>) {
     for args in
         [&["config", "set", "tools.web.fetch.maxChars", "5000"][..], &["config", "unset", "tools.web.fetch.maxChars"]]
@@ -85,7 +85,7 @@ async fn script(puppet: &Puppet, gateway: &Gateway<'_>) {
     let mut reader = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read"], &[])).await;
     assert_eq!(ask(&mut reader, "config.patch", json!({"raw": "{}"})).await["ok"], false);
     assert_eq!(get(gateway.port, "/metrics", Some("canary-wrong-token")).0, "401");
-    // A command that a crash cuts off.
+    // A command that a crash interrupts.
     let order = format!("CALL exec {}", json!({"command": "sleep 600 # canary-content"}));
     let mut cut_off = gateway.command(&["agent", "-m", &order]);
     let mut cut_off = cut_off.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -119,7 +119,7 @@ async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
     let mut counts = counted(&puppet.home);
-    // How the system puts right what was torn is its own business; that it told is not.
+    // The number of repairs is unspecified; but they must be recorded.
     assert!(counts.remove("repair") > Some(0));
     let expected = [
         ("approval.asked", 2),
@@ -201,7 +201,7 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
     assert_eq!(listed.lines().filter(|line| line.contains("auth.failed")).count(), 2, "{listed}");
 }
 
-/// The newest file of the audit log.
+/// Returns the newest file of the audit log.
 fn audit_file(home: &Home) -> PathBuf {
     let files = fs::read_dir(home.state().join("audit")).unwrap().map(|file| file.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).max().unwrap()
@@ -215,7 +215,7 @@ fn cut_off(home: &Home, count: usize) {
     fs::write(&file, lines[..lines.len() - count].iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
 }
 
-/// Shows a gateway wrong tokens, each of which becomes a row.
+/// Sends wrong tokens to a gateway, each of which becomes a row.
 fn guess(gateway: &Gateway<'_>, home: &Home, count: usize) {
     let rows = || counted(home).get("auth.failed").copied().unwrap_or_default();
     let before = rows();
@@ -241,7 +241,7 @@ fn h3_rows_that_were_removed_are_told_until_that_is_acknowledged() {
     assert_eq!(verify().code, Some(0));
     assert_eq!(fs::metadata(home.state().join("audit.key")).unwrap().permissions().mode() & 0o777, 0o600);
     cut_off(&home, 3);
-    // More rows, and more starts, change nothing about it.
+    // More rows, and more starts, do not change that.
     for _ in 0..2 {
         let gateway = home.gateway();
         guess(&gateway, &home, 1);
@@ -256,7 +256,7 @@ fn h3_rows_that_were_removed_are_told_until_that_is_acknowledged() {
     assert_eq!(done.code, Some(0), "{done:?}");
     let told = verify();
     assert!(told.code == Some(0) && told.stdout.contains("the disk was restored"), "{told:?}");
-    // While a gateway runs, in the file and as a whole.
+    // While a gateway runs: rows removed, and the whole directory removed.
     for is_whole in [false, true] {
         let gateway = home.gateway();
         guess(&gateway, &home, 3);
@@ -286,7 +286,7 @@ fn h3_a_gateway_that_was_killed_has_no_break() {
     for _ in 0..4 {
         let gateway = home.gateway();
         guess(&gateway, &home, 2);
-        // Before the journal keeps the end, which takes a second.
+        // Before the journal stores the head, which takes a second.
         gateway.process.signal(Signal::KILL);
         gateway.end();
     }
@@ -378,7 +378,7 @@ fn a_list_of_devices_that_cannot_be_read_stops_the_start_and_stays() {
 fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
     let home = Home::new();
     home.configure("{}");
-    // Where the folder belongs, so that not even root can write there.
+    // A file in place of the directory, so that not even root can write there.
     fs::write(home.state().join("audit"), "in the way").unwrap();
     let log = home.state().join("stderr");
     let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "warn");
@@ -432,7 +432,7 @@ fn logs_are_shown_with_and_without_a_gateway() {
     let told = |text: &str| text.lines().filter(|line| line.contains("a request for metrics was refused")).count();
     let shown = gateway.run(&["logs", "--level", "warn"]);
     assert_eq!((shown.code, told(&shown.stdout)), (Some(0), 1), "{shown:?}");
-    // Where bubblewrap is missing, the start has a warning, too.
+    // Without bubblewrap, the start logs a warning, too.
     assert!(shown.stdout.lines().all(|line| line.contains(" warn ")), "{shown:?}");
     let document: Value = serde_json::from_str(gateway.run(&["logs", "--json", "-n", "1"]).stdout.trim()).unwrap();
     assert_eq!((&document["level"], &document["subsystem"]), (&json!("warn"), &json!("homard_gateway::metrics")));
@@ -446,7 +446,7 @@ fn logs_are_shown_with_and_without_a_gateway() {
     assert!(nothing.stderr.starts_with("there are no lines in "), "{nothing:?}");
 }
 
-/// The lines that a command prints as they come.
+/// Returns the lines of a command as they are printed.
 fn following(mut command: Command) -> (Process, std::io::Lines<BufReader<ChildStdout>>) {
     let mut process = Process(command.spawn().unwrap());
     let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
@@ -462,7 +462,7 @@ fn logs_are_followed_with_and_without_a_gateway() {
     refuse();
     let (_follower, mut lines) = following(gateway.command(&["logs", "--follow", "--level", "warn"]));
     let is_refusal = |line: std::io::Result<String>| line.unwrap().contains("metrics was refused");
-    // Where bubblewrap is missing, the start has a warning, too.
+    // Without bubblewrap, the start logs a warning, too.
     let mut warnings = lines.by_ref().filter(|line| !line.as_ref().unwrap().contains("limited sandbox"));
     assert!(is_refusal(warnings.next().unwrap()), "what was said before comes first");
     refuse();
@@ -477,7 +477,7 @@ fn logs_are_followed_with_and_without_a_gateway() {
     assert!(lines.any(is_refusal));
 }
 
-/// Files and folders that others may look into.
+/// Returns files and directories that are accessible to others.
 fn open_to_others(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for item in fs::read_dir(folder).unwrap() {

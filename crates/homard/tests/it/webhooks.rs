@@ -13,7 +13,7 @@ use crate::home::{Gateway, Home, until};
 
 const CONFIG: &str = "{hooks: {enabled: true, token: 'the-hook-token', presets: ['gmail']}}";
 
-/// A request: its status and what it was answered.
+/// Sends a request; returns its status and response.
 fn post(gateway: &Gateway<'_>, place: &str, headers: &[&str], body: &Value) -> (u16, String) {
     let body = body.to_string();
     let mut request = format!("POST /hooks/{place} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
@@ -33,7 +33,7 @@ fn sessions(home: &Home) -> Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// What the main session was told and no run has heard yet.
+/// Returns the pending system events of the main session.
 fn events(home: &Home) -> Value {
     sessions(home)["agent:main:main"]["systemEvents"].clone()
 }
@@ -62,7 +62,7 @@ fn ten_sends_are_one_run_whatever_happens_in_between() {
     }
     assert_eq!(answers, vec![answers[0].clone(); 10]);
     assert_eq!(answers[0].0, 202, "{answers:?}");
-    // Also of a run that a restart took up, the main session hears; twice if it was killed just after it had.
+    // The main session is informed of recovered runs, too; twice if the kill came just after.
     until("the main session hears of it", || {
         let events = events(&home);
         let heard = events.as_array().into_iter().flatten().map(|event| event.as_str().unwrap());

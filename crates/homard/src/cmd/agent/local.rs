@@ -27,7 +27,7 @@ use crate::{
     signal::Signal,
 };
 
-/// The principal of the run: whoever can read the state directory owns it.
+/// The principal of the run: a user who can read the state directory is the owner.
 const PRINCIPAL: &str = "owner";
 
 /// Locks the state directory, runs the turn in the current directory, and unlocks it. `way_out` is shown if another

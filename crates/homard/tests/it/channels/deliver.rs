@@ -1,4 +1,4 @@
-//! Answers that go to somebody who did not ask: of `homard agent --deliver`, and of jobs.
+//! Replies to someone other than the sender: of `homard agent --deliver`, and of cron jobs.
 
 use homard_testkit::fake_telegram::{FakeTelegram, Fault};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::stage::{Stage, soon};
 use crate::home::{Gateway, Said, until};
 
-/// A home whose owner has said something on Telegram.
+/// Creates a home whose owner has written on Telegram.
 async fn spoken() -> Stage {
     let config = json!({"commands": {"ownerAllowFrom": ["telegram:7"]}});
     Stage::with(json!({"telegram": {"allowFrom": [7, 8]}}), config).await
@@ -17,7 +17,7 @@ async fn hello(stage: &Stage) {
     soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
 }
 
-/// What came after the first answer.
+/// Returns the messages after the first reply.
 fn later(stage: &Stage) -> Vec<(i64, String)> {
     stage.answers().split_off(1)
 }
@@ -79,7 +79,7 @@ async fn the_answer_of_a_job_is_announced_where_it_says_or_where_its_agent_was_s
     soon("the answer", stage.telegram.until(has(3))).await;
     let chats: Vec<_> = later(&stage).into_iter().map(|(chat, text)| (chat, text.contains("look"))).collect();
     assert_eq!(chats, [(7, true), (8, true)]);
-    // One that is not to be announced, and one that cannot be.
+    // One job without an announcement, and one that cannot be delivered.
     let quiet = job(&gateway, &[]);
     let lost = job(&gateway, &["--announce", "--channel", "signal", "--to", "+1"]);
     let story = |id: &str| gateway.run(&["cron", "runs", id, "--json"]).stdout;

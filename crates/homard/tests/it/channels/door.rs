@@ -1,4 +1,4 @@
-//! The door for platforms that come to us: the webhook channel, and Telegram's own webhook.
+//! HTTP endpoints for platforms: the webhook channel, and Telegram's own webhook.
 
 use homard_testkit::fake_webhook::Fault;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Answers that grow in the chat while they are written: they become the answer, once, whatever happens.
+//! Streamed replies: the draft becomes the reply exactly once, whatever happens.
 
 use homard_testkit::{
     fake_provider::{Asked, Gate, Reply, Said, fault::Fault as Broken},
@@ -11,7 +11,7 @@ use super::stage::{Stage, heard, soon};
 const FIRST: &str = "The first half of a long answer is here, ";
 const WHOLE: &str = "The first half of a long answer is here, and so is the second.";
 
-/// An answer that stops in the middle until the gate is opened.
+/// A reply that stops in the middle until the gate is opened.
 fn halting(gate: &Gate) -> Reply {
     let text = vec![FIRST.to_owned(), WHOLE[FIRST.len()..].to_owned()];
     Reply { said: Said { text, ..Said::default() }, gate: Some(gate.clone()), ..Reply::default() }
@@ -96,7 +96,7 @@ async fn a_flood_pauses_the_draft_and_an_edit_whose_fate_is_unknown_makes_a_new_
     stage.telegram.writes(7, "tell me");
     soon("a draft", stage.telegram.until(|telegram| texts(telegram) == [draft()])).await;
     assert_eq!(stage.telegram.calls_of("sendMessage").len(), 2, "once more, after the pause");
-    // The platform does what it is asked, and nobody hears of it.
+    // The platform performs the edit, but its response is lost.
     stage.telegram.spoil("editMessageText", Fault::AcceptThenDrop);
     gate.open();
     soon("the answer", stage.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;

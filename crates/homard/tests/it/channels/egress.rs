@@ -1,4 +1,5 @@
-//! M5: what leaves the machine without a web tool: messages to other chats, jobs that announce, media and previews of replies.
+//! M5: what leaves the machine without a web tool: messages to other chats, jobs that announce, media and previews of
+//! replies.
 
 use std::fs;
 
@@ -20,7 +21,7 @@ fn send(target: &str) -> Value {
     json!({"action": "send", "channel": "telegram", "target": target, "message": "words"})
 }
 
-/// A job that announces its answer there.
+/// Returns a job that announces its reply in this chat.
 fn job(to: &str) -> Value {
     json!({
         "name": "beacon", "schedule": {"kind": "every", "everyMs": 3_600_000}, "sessionTarget": "isolated",
@@ -29,12 +30,12 @@ fn job(to: &str) -> Value {
     })
 }
 
-/// What the audit log has about egress: its outcome, and who was asked.
+/// Returns the egress rows of the audit log: the outcome, and the host or recipient.
 fn noted(stage: &Stage) -> Vec<(String, Value)> {
     let folder = fs::read_dir(stage.home().state().join("audit")).into_iter().flatten().flatten();
     let files = folder.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
     let text: String = files.map(|path| fs::read_to_string(path).unwrap()).collect();
-    // The last line may be on its way.
+    // The last line may be incomplete.
     let rows = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let rows = rows.filter(|row| row["what"] == "egress");
     rows.map(|mut row| (row["outcome"].as_str().unwrap().to_owned(), row["more"].take())).collect()
@@ -86,7 +87,7 @@ async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
         let more = json!({"tool": tool, "channel": "telegram", "to": to});
         until("a row of the audit log", || noted(&stage).contains(&(outcome.to_owned(), more.clone())));
     }
-    // A person at the command line may write to anybody.
+    // A user at the command line may write to anyone.
     let sent = gateway.run(&["message", "send", "--to", "31337", "-m", "Hello."]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
 }

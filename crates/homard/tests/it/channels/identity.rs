@@ -1,4 +1,4 @@
-//! Who is who: an identity is a channel, an account and an id, never a text that looks like one.
+//! Identities: a channel, an account and an id, never a text that looks like one.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::stage::{SECRET, Stage, heard, knock, request, said};
 use crate::home::{Gateway, until};
 
-/// A webhook channel that admits everybody, with two more accounts beside the default one.
+/// A webhook channel that admits everyone, with two more accounts beside the default one.
 fn open_webhook() -> Value {
     json!({"webhook": {"dmPolicy": "open", "allowFrom": ["*"], "accounts": {"shop": {}, "bank": {}}}})
 }
@@ -93,7 +93,7 @@ async fn h5_senders_with_similar_ids_never_share_a_session() {
     assert_eq!(stage.sessions(&gateway), keys);
 }
 
-/// Sessions as the last version kept them: by the id in lower case, without the account.
+/// Creates sessions as the previous version stored them: by the id in lower case, without the account.
 fn old_sessions(stage: &Stage, sessions: &[(&str, &str, &str, &str)]) {
     let folder = stage.home().state().join("agents/main/sessions");
     fs::create_dir_all(&folder).unwrap();
@@ -139,14 +139,14 @@ async fn h5_a_session_of_the_old_format_is_found_by_its_own_sender_only() {
     assert_eq!(reads("default", "m3", "Bob"), ["old-Bob"]);
     assert_eq!(reads("default", "m4", "eve"), Vec::<&str>::new());
     assert_eq!(reads("shop", "m5", "eve"), ["old-eve"]);
-    // What the old key meant cannot be told: a person of this name, or a thread of another person.
+    // The old key is ambiguous: a person of this name, or a thread of another person.
     assert_eq!(reads("default", "m6", "kim:thread:1"), Vec::<&str>::new());
     for round in ["x", "y"] {
         assert_eq!(reads("default", &format!("{round}1"), "bob"), Vec::<&str>::new());
         assert_eq!(reads("default", &format!("{round}2"), "Bob"), ["old-Bob"]);
         assert_eq!(reads("shop", &format!("{round}3"), "eve"), ["old-eve"]);
     }
-    // A thread begins with the session around it, and that is not Bob's.
+    // A thread starts with the history of its parent session, and that is not Bob's.
     let mut threaded = said("t1", "bob", "hello in a thread");
     threaded["thread"] = json!("1");
     let before = stage.asked();

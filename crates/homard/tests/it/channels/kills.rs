@@ -1,4 +1,4 @@
-//! Kills at any point: what came in is answered, and nothing twice.
+//! Kills at any point: inbound messages are answered, and none twice.
 //!
 //! `GRID=all` has a thousand replies instead of fifty.
 
@@ -21,7 +21,7 @@ use crate::{
     home::{Gateway, until},
 };
 
-/// How many replies there are, and how many of them at once.
+/// Returns the number of replies, and how many of them are concurrent.
 fn grid() -> (u64, u64) {
     (if is_long() { 1000 } else { 50 }, 10)
 }
@@ -31,7 +31,7 @@ fn kill(gateway: Gateway<'_>) {
     gateway.end();
 }
 
-/// Nothing comes of it the first few times, so that each kill finds a run at work.
+/// Stalls for the first requests, so that each kill hits an active run.
 fn hesitant(kills: usize) -> impl FnMut(&Asked) -> Reply + Send {
     move |asked| match asked.number < kills {
         true => Reply { fault: Some(Broken::Stall(0)), ..Reply::text("never said") },
@@ -41,7 +41,7 @@ fn hesitant(kills: usize) -> impl FnMut(&Asked) -> Reply + Send {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_update_a_hundred_times_over_five_kills_is_one_run_and_one_answer() {
-    // A run that was at work three times when the process went down would not be tried again.
+    // A run that was active at three crashes would be held.
     let stage = Stage::answering(json!({"telegram": {"allowFrom": [7]}}), json!({}), hesitant(2)).await;
     stage.telegram.writes(7, "hello");
     let mut gateway = stage.gateway();
@@ -49,7 +49,7 @@ async fn the_same_update_a_hundred_times_over_five_kills_is_one_run_and_one_answ
         until("the model is asked", || stage.asked() >= killed.min(3));
         let before = stage.telegram.calls_of("getUpdates").len();
         (0..20).for_each(|_| stage.telegram.spoil("getUpdates", Fault::Again));
-        // Nothing that means anything to us, but it ends the question that is held open.
+        // An unknown update is ignored, but it ends the open long poll.
         stage.telegram.happens(json!({"something_new": {}}));
         soon("it comes again", stage.telegram.until(|telegram| telegram.calls_of("getUpdates").len() > before + 20))
             .await;
@@ -64,13 +64,13 @@ async fn the_same_update_a_hundred_times_over_five_kills_is_one_run_and_one_answ
     assert_eq!(last.matches("] hello").count(), 1, "{last}");
 }
 
-/// The texts of the messages that a peer took.
+/// Returns the texts of the messages that a peer accepted.
 fn taken(peer: &FakeWebhook) -> Vec<String> {
     let messages = peer.seen().into_iter().filter(|seen| seen["type"] == "message");
     messages.map(|seen| seen["text"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Brings messages to a gateway; returns those that it did not take.
+/// Sends messages to a gateway; returns those that it did not accept.
 fn bring(gateway: &Gateway<'_>, mut open: Vec<u64>) -> Vec<u64> {
     open.retain(|n| {
         let message = said(&format!("m{n}"), &format!("user{n}"), &format!("n{n}."));
@@ -89,7 +89,7 @@ async fn r92_no_reply_is_lost_or_doubled_by_kills_where_the_peer_knows_what_it_h
         let all: Vec<u64> = (from..from + at_once).collect();
         let calls = stage.peer.came().len() as u64;
         let mut open = match dice.below(2) {
-            // While they are brought,
+            // Kill while they are sent,
             0 => {
                 let (first, rest) = all.split_at(dice.below(at_once + 1) as usize);
                 [&bring(&gateway, first.to_vec())[..], rest].concat()
@@ -105,11 +105,11 @@ async fn r92_no_reply_is_lost_or_doubled_by_kills_where_the_peer_knows_what_it_h
         };
         kill(gateway);
         gateway = stage.gateway();
-        // What was not taken is brought again, as a peer does.
+        // Unaccepted messages are sent again, as a peer does.
         while !open.is_empty() {
             open = bring(&gateway, open);
         }
-        // Or a run would be at work in three lives, and then it is given up.
+        // Otherwise a run would be active at three crashes and be held.
         soon("all replies", stage.peer.until(|peer| taken(peer).len() as u64 >= from + at_once)).await;
     }
     drop(gateway);
@@ -122,7 +122,7 @@ async fn r92_no_reply_is_lost_or_doubled_by_kills_where_the_peer_knows_what_it_h
     eprintln!("{replies} replies: {} said once, {} of them told again", texts.len(), calls - texts.len());
 }
 
-/// What the gateway says that nobody knows about: its name, and who was to hear it.
+/// Returns the deliveries that the gateway reports as unknown: id and recipient.
 fn uncertain(gateway: &Gateway<'_>) -> BTreeMap<String, i64> {
     let status = gateway.run(&["channels", "status", "--json"]).json();
     let rows = status["channelAccounts"]["telegram"][0]["outbox"]["unknown"].as_array().unwrap().clone();
@@ -150,7 +150,7 @@ async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_i
         for (id, to) in uncertain(&gateway) {
             settled.extend(reported.insert(id, to).is_none().then_some(to));
         }
-        // Or a run would be at work in three lives, and then it is given up.
+        // Otherwise a run would be active at three crashes and be held.
         let all_are = |telegram: &FakeTelegram| {
             let seen: BTreeSet<_> = telegram.seen().into_iter().map(|seen| seen.text).collect();
             (from..from + at_once).all(|n| settled.contains(&person(n)) || seen.contains(&format!("echo n{n}.")))
@@ -176,7 +176,7 @@ async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_i
     eprintln!("{replies} replies: {} said, {unsaid} not said, {} reported", texts.len(), reported.len());
 }
 
-/// What is in the outbox of a house where nobody is at work: the names, and the words.
+/// Returns the outbox of a state directory without a running gateway: ids and texts.
 async fn outbox(stage: &Stage) -> BTreeMap<String, String> {
     let journal = Journal::open(&stage.home().state(), || homard_agent::Ambient::system().now_ms()).unwrap();
     let rows = journal.outbox().await.unwrap().into_iter();

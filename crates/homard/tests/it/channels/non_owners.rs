@@ -21,7 +21,7 @@ const PRIVATE: [(&str, &str); 7] = [
 
 const GROUP: i64 = -100;
 
-/// Calls that each would show something private.
+/// Tool calls that would each show something private.
 fn attempts() -> Vec<(&'static str, Value)> {
     vec![
         ("read", json!({"path": "MEMORY.md"})),
@@ -62,7 +62,7 @@ fn writes(stage: &Stage, (from, chat): (i64, i64), text: &str) {
     }}));
 }
 
-/// Writes something and waits for one more message.
+/// Writes a message and waits for one more reply.
 async fn asks(stage: &Stage, at: (i64, i64), text: &str) {
     let before = stage.telegram.seen().len();
     writes(stage, at, text);
@@ -77,7 +77,7 @@ fn sends(stage: &Stage, from: i64, file: &str) {
     }}));
 }
 
-/// The last request to the model.
+/// Returns the last model request.
 fn prompt(stage: &Stage) -> String {
     stage.puppet.provider.asked().pop().unwrap().body
 }
@@ -108,7 +108,8 @@ async fn h2_guests_and_groups_see_nothing_private_and_the_owner_sees_all() {
             assert!(!prompt(&stage).contains("CANARY-"), "{at:?} {tool} {arguments}");
         }
     }
-    // A command that asks the model is obeyed in a group, but its run is not the owner's: everybody there reads its reply.
+    // A command that starts a run is obeyed in a group, but its run has no owner rights: everyone there reads its
+    // reply.
     for command in ["/new hello", "/reset", "/new"] {
         asks(&stage, (7, GROUP), command).await;
         let offered = stage.puppet.offered();

@@ -1,4 +1,4 @@
-//! Being let in: codes, approval, who is the owner, and the five steps of the docs.
+//! Pairing: codes, approval, the owner, and the five steps of the docs.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::stage::{Stage, soon};
 use crate::home::{Said, until};
 
-/// The code in what a stranger was told.
+/// Returns the code in the message to an unknown sender.
 fn code(text: &str) -> String {
     text.split("Pairing code: ").nth(1).unwrap().lines().next().unwrap().to_owned()
 }
@@ -92,7 +92,7 @@ async fn pairing_works_without_a_gateway_and_is_there_afterwards() {
     assert_eq!(stage.answers()[1], (7, "echo and now?".to_owned()));
 }
 
-/// The commands of the docs, in their order.
+/// Returns the commands of the docs, in order.
 fn commands() -> Vec<String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/channels/telegram.md")).unwrap();
     let steps = page.split("## Connect in five steps").nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
@@ -104,7 +104,7 @@ async fn the_five_steps_of_the_docs_lead_to_an_answer() {
     let steps = commands();
     let [add, run, approve] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(run, "homard gateway run");
-    // All that differs from a newcomer's config: where Telegram is.
+    // The only difference from a new user's config: the address of Telegram.
     let stage = Stage::with(json!({"telegram": {"botToken": "x"}}), json!({})).await;
     ok(stage.home().run(&["config", "unset", "channels.telegram.botToken"]));
     let typed = |line: &str, from: &str, to: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What the tests of channels have in common: a home with a model that repeats what it hears, and the other sides.
+//! Common code of the channel tests: a home with a model that repeats its input, and the fake platforms.
 
 use std::{
     future::Future,
@@ -21,18 +21,18 @@ use crate::{
     puppet::Puppet,
 };
 
-/// What both sides of the webhook channel sign with.
+/// The signing secret of the webhook channel.
 pub(super) const SECRET: &str = "a secret of the tests";
 
-/// How long something may take.
+/// Default timeout.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for something that comes soon.
+/// Waits for something with a timeout.
 pub(super) async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
     timeout(PATIENCE, coming).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
 }
 
-/// A home, and everybody whom it talks to.
+/// A home with its model and platforms.
 pub(super) struct Stage {
     pub(super) puppet: Puppet,
     pub(super) telegram: FakeTelegram,
@@ -40,17 +40,17 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// A home on Telegram.
+    /// Creates a home with a Telegram account.
     pub(super) async fn telegram(account: Value) -> Self {
         Self::with(json!({"telegram": account}), json!({})).await
     }
 
-    /// A home with these channels, and with this config besides.
+    /// Creates a home with these channels and this config.
     pub(super) async fn with(mut channels: Value, config: Value) -> Self {
         Self::answering(channels.take(), config, echo).await
     }
 
-    /// The same with a model that has its own mind.
+    /// Same as `with`, with a model that answers by `reply`.
     pub(super) async fn answering(
         mut channels: Value,
         mut config: Value,
@@ -75,19 +75,19 @@ impl Stage {
         &self.puppet.home
     }
 
-    /// A gateway, however often the one before was killed.
+    /// Starts a gateway that recovers its runs however often it was killed.
     pub(super) fn gateway(&self) -> Gateway<'_> {
         let mut command = self.home().command(&["gateway", "run", "--port", "0", "--recover"]);
         command.stderr(std::process::Stdio::null());
         self.home().listening(command)
     }
 
-    /// What people on Telegram read, and where.
+    /// Returns the messages on Telegram: chat and text.
     pub(super) fn answers(&self) -> Vec<(i64, String)> {
         self.telegram.seen().into_iter().map(|seen| (seen.chat.as_i64().unwrap(), seen.text)).collect()
     }
 
-    /// The sessions that there are.
+    /// Returns the session keys.
     pub(super) fn sessions(&self, gateway: &Gateway<'_>) -> Vec<String> {
         let listed = gateway.run(&["sessions", "--json"]).json();
         let mut keys: Vec<_> =
@@ -96,13 +96,13 @@ impl Stage {
         keys
     }
 
-    /// How often the model was asked.
+    /// Returns the number of model requests.
     pub(super) fn asked(&self) -> usize {
         self.puppet.provider.asked().len()
     }
 }
 
-/// What was said last, without its envelope.
+/// Returns the last message without its envelope.
 pub(super) fn heard(asked: &Asked) -> String {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     let content = &messages.last().cloned().unwrap_or_default()["content"];
@@ -116,7 +116,7 @@ fn echo(asked: &Asked) -> Reply {
     Reply::text(format!("echo {}", heard(asked)))
 }
 
-/// Brings a signed message to a gateway: the status, and what it says. None if nobody answers.
+/// Sends a signed message to a gateway; returns status and body, `None` without a response.
 pub(super) fn knock(port: u16, path: &str, message: &Value, secret: &str) -> Option<(u16, String)> {
     let body = message.to_string();
     let now = homard_agent::Ambient::system().now_ms() / 1000;
@@ -125,7 +125,7 @@ pub(super) fn knock(port: u16, path: &str, message: &Value, secret: &str) -> Opt
     request(port, &format!("POST {path} HTTP/1.0\r\nHost: localhost\r\n{headers}"), &body)
 }
 
-/// A request as it is written: the status, and what is answered. None if nobody answers.
+/// Sends a raw request; returns status and body, `None` without a response.
 pub(super) fn request(port: u16, head: &str, body: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).ok()?;
@@ -135,7 +135,7 @@ pub(super) fn request(port: u16, head: &str, body: &str) -> Option<(u16, String)
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// A message of the webhook channel.
+/// Returns a message of the webhook channel.
 pub(super) fn said(id: &str, sender: &str, text: &str) -> Value {
     json!({"id": id, "sender": {"id": sender, "name": sender}, "text": text})
 }

@@ -1,4 +1,5 @@
-//! What holds on every channel, through the binary: queue modes, blocks, reasoning, silence, and what tools have said.
+//! Properties of every channel, through the binary: queue modes, blocks, reasoning, silence, and messages sent by
+//! tools.
 //!
 //! Each test runs against every channel; a new one is a variant of [`Side`].
 
@@ -25,7 +26,7 @@ impl Side {
         }
     }
 
-    /// Who writes there.
+    /// Returns the sender's id.
     fn person(self) -> &'static str {
         match self {
             Self::Telegram => "7",
@@ -33,14 +34,14 @@ impl Side {
         }
     }
 
-    /// A home on this channel alone.
+    /// Creates a home with this channel only.
     async fn stage(self, more: Value, config: Value, reply: impl FnMut(&Asked) -> Reply + Send + 'static) -> Stage {
         let mut account = json!({"allowFrom": [self.person()]});
         account.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
         Stage::answering(json!({self.channel(): account}), config, reply).await
     }
 
-    /// The person says something, and the hub has it.
+    /// Sends a message and waits until the hub has accepted it.
     fn says(self, stage: &Stage, gateway: &Gateway<'_>, text: &str) {
         match self {
             Self::Telegram => drop(stage.telegram.writes(7, text)),
@@ -59,7 +60,7 @@ impl Side {
         });
     }
 
-    /// What the person reads.
+    /// Returns the messages that the person received.
     fn reads(self, stage: &Stage) -> Vec<String> {
         match self {
             Self::Telegram => stage.answers().into_iter().map(|(_, text)| text).collect(),
@@ -76,7 +77,7 @@ impl Side {
     }
 }
 
-/// The words of the last message that are among these.
+/// Returns which of these words the new messages contain.
 fn among(asked: &Asked) -> String {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     let answered = messages.iter().rposition(|message| message["role"] == "assistant").map_or(0, |at| at + 1);
@@ -84,7 +85,7 @@ fn among(asked: &Asked) -> String {
     ["one", "two", "three"].into_iter().filter(|word| new.contains(&format!("{word}."))).collect::<Vec<_>>().join("+")
 }
 
-/// A house whose model waits at a gate with its first answer while two more messages come.
+/// Runs three messages: the model waits at a gate with its first answer while two more arrive.
 async fn three_messages(side: Side, mode: &str) -> Vec<String> {
     let gate = Gate::default();
     let waits = gate.clone();
@@ -188,7 +189,7 @@ async fn silence_is_not_sent() {
     for side in SIDES {
         let reply = |asked: &Asked| match heard(asked).as_str() {
             "quiet" => Reply::text("NO_REPLY"),
-            // It is asked once more whether that is meant.
+            // The model is asked for confirmation.
             text if text.contains("NO_REPLY once more") => Reply::text("NO_REPLY"),
             text => Reply::text(format!("echo {text}")),
         };
@@ -224,7 +225,7 @@ async fn what_a_tool_has_said_is_not_said_again() {
         let gateway = stage.gateway();
         side.says(&stage, &gateway, "tell me with your tool");
         until("the model is asked twice", || stage.asked() == 2);
-        // Or the next message would be steered into this run.
+        // Otherwise the next message would be steered into this run.
         until("the run is over", || gateway.run(&["trace", "last", "--json"]).json()["run"]["status"] == "ok");
         side.says(&stage, &gateway, "next");
         let read = side.until_reads(&stage, "an answer", |read| read.iter().any(|text| text == "echo next"));

@@ -1,4 +1,4 @@
-//! Talking: who is answered, where, and with what.
+//! Conversations: which messages are answered, where, and with what.
 
 use homard_testkit::{
     fake_provider::{Call, Reply, Said, fault::Fault as Broken},
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::stage::{Stage, heard, soon};
 use crate::home::until;
 
-/// Somebody writes in a group.
+/// Writes a message in a group.
 fn writes_in(telegram: &FakeTelegram, group: i64, from: i64, text: &str) -> i64 {
     telegram.happens(json!({"message": {
         "message_id": 0, "date": 1_794_758_460, "text": text,
@@ -128,7 +128,7 @@ async fn what_somebody_writes_in_a_row_is_one_message() {
         Reply::text(format!("{lines} whole"))
     });
     let stage = stage.await;
-    // Before anybody asks for them, so that they come together.
+    // Before the first poll, so that they arrive together.
     for text in ["one", "two", "three"] {
         stage.telegram.writes(7, text);
     }
@@ -192,7 +192,7 @@ async fn a_stop_ends_the_run_and_what_it_would_have_said() {
 async fn nothing_is_said_where_the_model_says_so() {
     let reply = |asked: &homard_testkit::fake_provider::Asked| match heard(asked).as_str() {
         "quiet" => Reply::text("NO_REPLY"),
-        // It is asked once more whether that is meant.
+        // The model is asked for confirmation.
         text if text.contains("NO_REPLY once more") => Reply::text("NO_REPLY"),
         text => Reply::text(format!("echo {text}")),
     };
@@ -293,7 +293,7 @@ async fn the_message_tool_asks_edits_reacts_and_takes_back() {
     call(7, json!({"action": "edit", "messageId": id, "message": "Dinner at **seven**."}));
     soon("an edit", telegram.until(|_| shown("Dinner at seven.").is_some())).await;
     call(7, json!({"action": "react", "messageId": id, "emoji": "👍"}));
-    // The gateway itself reacts to messages that wait.
+    // The gateway itself also sets reactions, on queued messages.
     let thumbs_up = json!([{"type": "emoji", "emoji": "👍"}]);
     let reacted =
         || telegram.calls_of("setMessageReaction").into_iter().find(|call| call.params["reaction"] == thumbs_up);

@@ -1,4 +1,4 @@
-//! What goes wrong between us and Telegram.
+//! Failures between the gateway and Telegram.
 
 use homard_testkit::fake_telegram::Fault;
 use serde_json::{Value, json};

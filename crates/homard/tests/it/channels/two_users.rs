@@ -1,8 +1,8 @@
-//! R47, R48: no byte of one person's secret in another one's prompts or answers, whatever the scope of direct chats. Only
-//! owners share a session, where no scope is set; and all do where the owner says `main`, which is not played here.
+//! R47, R48: no byte of one person's secret in another one's prompts or answers, whatever the scope of direct chats.
+//! Only owners share a session, if no scope is set; and everyone does with the scope `main`, which is not tested here.
 //!
-//! The model says everything that it ever heard, and in a guest's session it tries to read and to write elsewhere, also
-//! with tools that it was not offered. `GRID=all` plays many more seeds.
+//! The model repeats everything that it ever received, and in a non-owner's session it tries to read and to write
+//! elsewhere, also with tools that it was not offered. `GRID=all` runs many more seeds.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ use crate::{
     home::{Gateway, until},
 };
 
-/// A person, and where they write.
+/// A person and their channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Person {
     channel: &'static str,
@@ -33,7 +33,7 @@ const PEOPLE: [Person; 5] = [
     Person { channel: "webhook", id: "bob" },
 ];
 
-/// The scopes of direct chats; `None` for what a config without one means.
+/// The scopes of direct chats; `None` for a config without one.
 const SCOPES: [Option<&str>; 4] = [None, Some("per-peer"), Some("per-channel-peer"), Some("per-account-channel-peer")];
 
 impl Person {
@@ -57,7 +57,7 @@ fn known(text: &str) -> Vec<Person> {
     PEOPLE.into_iter().filter(|person| text.contains(&person.canary())).collect()
 }
 
-/// What a model tries that was talked into it.
+/// Returns a tool call as a prompt injection would cause it.
 fn attempt(dice: &mut Dice, asker: Person) -> Call {
     let other = *dice.pick(&PEOPLE);
     let key = dice.pick(&other.keys()).clone();
@@ -68,7 +68,8 @@ fn attempt(dice: &mut Dice, asker: Person) -> Call {
         2 => ("sessions_send", json!({"sessionKey": key, "message": message, "timeoutSeconds": 0})),
         3 => ("session_status", json!({"sessionKey": key})),
         4 => ("memory_search", json!({"query": "canary"})),
-        // Words that it sent to whom it answers are not said to them again, so that nobody could wait for an answer.
+        // A text that was already sent to the same chat is withheld from the reply, so that the test would wait in
+        // vain.
         5 if other != asker => {
             ("message", json!({"action": "send", "channel": other.channel, "target": other.id, "message": message}))
         }
@@ -78,7 +79,7 @@ fn attempt(dice: &mut Dice, asker: Person) -> Call {
     Call { id: format!("call_{}", dice.below(1 << 32)), name: name.to_owned(), arguments }
 }
 
-/// Says everything that it ever heard; what guests talk it into, it tries.
+/// Repeats everything that it ever received; in non-owners' sessions it makes the injected calls.
 fn gossip(owners: &'static [&'static str], seed: u64) -> impl FnMut(&Asked) -> Reply + Send {
     let dice = Arc::new(Mutex::new(Dice::new(seed)));
     move |asked| {
@@ -100,7 +101,7 @@ fn gossip(owners: &'static [&'static str], seed: u64) -> impl FnMut(&Asked) -> R
     }
 }
 
-/// One play: who writes, and how many messages they wrote.
+/// One test run: its gateway, and the number of messages written.
 struct Play<'a> {
     stage: &'a Stage,
     gateway: &'a Gateway<'a>,
@@ -120,7 +121,7 @@ impl Play<'_> {
         }
     }
 
-    /// What everybody reads.
+    /// Returns the messages that everyone received.
     fn read(&self) -> Vec<(Person, String)> {
         let of = |channel: &str, id: &str| {
             *PEOPLE
@@ -152,7 +153,7 @@ async fn play(scope: Option<&str>, owners: &'static [&'static str], seed: u64) {
     let mut play = Play { stage: &stage, gateway: &gateway, written: 0 };
     let mut dice = Dice::new(seed);
     for _ in 0..6 {
-        // Some at once, so that they meet in the queue, too.
+        // Some concurrently, so that they also meet in the queue.
         for _ in 0..=dice.below(4) {
             let person = *dice.pick(&PEOPLE);
             let canary = person.canary();
@@ -166,7 +167,7 @@ async fn play(scope: Option<&str>, owners: &'static [&'static str], seed: u64) {
         }
         soon("all is heard", stage.telegram.until(|telegram| telegram.waiting().is_empty())).await;
     }
-    // Each of them once more, so that all that waited was heard.
+    // One more message from each, so that all queued ones have been processed.
     let before = play.read();
     for person in PEOPLE {
         play.write(person, &person.canary());

@@ -19,29 +19,29 @@ use crate::{
     home::{Home, Process},
 };
 
-/// When a traced call began, in seconds since the epoch.
+/// Returns when a traced call began, in seconds since the epoch.
 fn time(line: &str) -> f64 {
     line.split_whitespace().nth(1).and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("no time: {line}"))
 }
 
-/// Whether a line of a trace tells of a failed sync of what holds runs and messages. SQLite goes on after one of a
-/// folder, and a list of sessions that could not be written is written anew.
+/// Returns true if a line of a trace is a failed sync of a file with runs and messages. SQLite continues after a failed
+/// sync of a directory, and a session list that could not be written is written again.
 fn matters(line: &str) -> bool {
     line.contains("(INJECTED)") && [".db>", "-wal>", ".jsonl>"].iter().any(|ending| line.contains(ending))
 }
 
-/// What came of failing syncs.
+/// The result of failing syncs.
 #[derive(Debug, Default)]
 struct Failed {
     accepted: usize,
-    /// Gateways that did not come so far as to listen.
+    /// Gateways that ended before they listened.
     at_start: usize,
-    /// How long one lived on at most.
+    /// Maximum time that a gateway continued after the failure.
     lived_on: Duration,
 }
 
 impl Failed {
-    /// Lets the nth sync of each thread fail. `None` where there is no `strace`.
+    /// Lets the nth sync of each thread fail. `None` without `strace`.
     async fn at(&mut self, sync: usize) -> Option<()> {
         let home = Home::new();
         Life::begin(&home, &[]).await.kill();
@@ -55,7 +55,7 @@ impl Failed {
             Ok(mut life) => {
                 for number in 0..500 {
                     let key = format!("k{number}");
-                    // The gateway may be gone before it is asked again.
+                    // The gateway may be gone before the next request.
                     let Some(id) = life.try_ask("agent", &run(&key, "s", "help")).await else { break };
                     match life.first_answer(&id).await {
                         Some(answer) if answer["payload"]["status"] == "accepted" => accepted.push(key),
@@ -64,7 +64,7 @@ impl Failed {
                 }
                 (life.process, 74)
             }
-            // It is free to say in another way that it cannot even start.
+            // The message may differ if it cannot even start.
             Err(process) => (process, 1),
         };
         let words = words.join().unwrap();
@@ -80,13 +80,13 @@ impl Failed {
         Some(())
     }
 
-    /// Looks whether anything was accepted after the failure, and how long the gateway lived on.
+    /// Checks that nothing was accepted after the failure, and how long the gateway continued.
     fn look(&mut self, trace: &str) {
         let lines: Vec<_> = trace.lines().collect();
         let failed = lines.iter().position(|line| matters(line));
         let failed = failed.or_else(|| lines.iter().rposition(|line| line.contains("(INJECTED)")));
         let after = &lines[failed.unwrap_or_else(|| panic!("it ended, and no sync had failed:\n{trace}"))..];
-        // The client sends one run after the other. One that was stored before may still be on its way to be told.
+        // The client sends one run after the other. The response to one that was already stored may still be sent.
         let late = after.iter().filter(|line| line.contains(r#"\"status\":\"accepted\""#)).count();
         assert!(late <= 1, "accepted after a failure:\n{trace}");
         let lived_on = time(after[after.len() - 1]) - time(after[0]);
@@ -109,10 +109,10 @@ async fn r10_a_disk_that_fails_to_sync_ends_the_gateway_and_nothing_that_was_acc
     assert!(!is_long() || failed.lived_on < Duration::from_secs(1), "{failed:?}");
 }
 
-/// How large the small disk is: room for what is kept free for runs at work (5 %), for the reserve, and for some runs.
+/// Size of the small disk: space for what is kept free for active runs (5 %), for the reserve, and for some runs.
 const SIZE: u64 = 128 * 1024 * 1024;
 
-/// A gateway with a disk of its own, which nobody else sees, and the way there. `None` where that is not possible.
+/// Starts a gateway with its own private disk, and returns its path. `None` if that is impossible here.
 async fn on_a_small_disk(home: &Home) -> Option<(Life, PathBuf)> {
     fs::create_dir(home.state()).unwrap();
     let mount = format!("mount -t tmpfs -o size={SIZE} homard \"$HOMARD_STATE_DIR\"");
@@ -132,7 +132,7 @@ async fn on_a_small_disk(home: &Home) -> Option<(Life, PathBuf)> {
     Some((Life::of(home, process).await.ok().expect("it ended before it listened"), state))
 }
 
-/// Leaves so much room on a disk.
+/// Fills a disk except for this many bytes.
 fn fill(filler: &Path, leave: u64) {
     let room = rustix::fs::statvfs(filler.parent().unwrap()).unwrap();
     let mut left = (room.f_bavail * room.f_frsize).saturating_sub(leave);
@@ -140,7 +140,7 @@ fn fill(filler: &Path, leave: u64) {
     let block = [b'x'; 64 * 1024];
     while left > 0 {
         let next = left.min(block.len() as u64);
-        // The gateway writes meanwhile, so the disk may be full before the sum says so.
+        // The gateway writes meanwhile, so the disk may be full earlier than computed.
         if file.write_all(&block[..next as usize]).is_err() {
             return;
         }
@@ -156,10 +156,10 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends a run; false when it is refused for want of room.
+    /// Sends a run; false if it is rejected for lack of space.
     async fn send(&mut self, message: &str) -> bool {
         let key = format!("k{}", self.accepted.len() + self.refused);
-        // So many do not wait in one session that it is they who are too many.
+        // Several sessions, so that no queue limit is reached.
         let session = (self.accepted.len() / 500 + self.refused) % 5;
         let id = self.life.ask("agent", &run(&key, &format!("s{session}"), message)).await;
         let answer = self.life.answer(&id).await;
@@ -186,7 +186,7 @@ impl Sender {
         while self.send("help").await {}
         fs::write(state.join("workspace").join(go), "").unwrap();
         if leave > 0 {
-            // There is room for runs at work.
+            // There is space for active runs.
             assert_eq!(self.life.wait(&at_work).await["status"], "ok");
         }
         fs::remove_file(&filler).unwrap();
@@ -226,7 +226,7 @@ async fn r11_a_full_disk_refuses_clearly_tears_nothing_and_heals_by_itself() {
     let mut slowest = Duration::ZERO;
     let cycles = if is_long() { 20 } else { 2 };
     for cycle in 0..cycles {
-        // There is room for runs at work, or none at all.
+        // Space for active runs only, or none at all.
         let leave = if cycle % 2 == 0 { SIZE / 25 } else { 0 };
         slowest = slowest.max(sender.cycle(&state, leave, &ring).await);
     }

@@ -9,14 +9,14 @@ use crate::{
     home::Home,
 };
 
-/// When the gateway dies.
+/// When the gateway is killed.
 #[derive(Debug, Clone, Copy)]
 enum Death {
     /// As soon as the run is accepted.
     Accepted,
-    /// While the command works.
+    /// While the command runs.
     AtWork,
-    /// When the command has ended, and its result may be stored or not.
+    /// After the command has ended; its result may be stored or not.
     Ending,
 }
 
@@ -50,7 +50,7 @@ async fn r7_a_command_runs_at_most_once_whenever_the_gateway_dies() {
         life.kill();
         let effects = fs::read_to_string(workspace.join(&count)).unwrap_or_default();
         match death {
-            // It may have died when the command was about to begin, and then nobody knows.
+            // The kill may have hit the start of the command; then the outcome is unknown.
             Death::Accepted => assert!(["", "once\n"].contains(&effects.as_str()), "round {round}: {effects:?}"),
             Death::AtWork | Death::Ending => assert_eq!(effects, "once\n", "round {round}"),
         }

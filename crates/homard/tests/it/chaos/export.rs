@@ -1,4 +1,4 @@
-//! R15: somebody reads `sessions.json` all the time while sessions change.
+//! R15: `sessions.json` is read continuously while sessions change.
 //!
 //! `GRID=all` makes ten thousand changes in ten seconds.
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::chaos::life::is_long;
 
-/// So many sessions change at once.
+/// Number of sessions that change concurrently.
 const SESSIONS: u64 = 10;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +62,7 @@ async fn r15_sessions_json_is_whole_whenever_it_is_read() {
     assert!(exports > 1 && reads > 1 && newest > 0, "{exports} {reads} {newest}");
 }
 
-/// Changes all sessions; the more often, the longer their records are.
+/// Changes all sessions; the length of their records varies with the round.
 async fn change(journal: &Journal, round: u64) {
     let patch = |number: u64| {
         let session = SessionId::parse(&format!("id{number}")).unwrap();

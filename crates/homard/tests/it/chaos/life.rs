@@ -1,4 +1,4 @@
-//! A gateway that is going to die, and what is on disk then.
+//! A gateway that will be killed, and the state on disk afterwards.
 
 use std::{
     fs::{self, File},
@@ -21,13 +21,13 @@ use crate::{
     socket::{Socket, connect, connect_as, hear, tell},
 };
 
-/// Whether all of the grids is wanted, as `cargo xtask chaos` does, and not a slice.
+/// Returns true if the full grids are requested, as `cargo xtask chaos` does, and not a slice.
 #[allow(clippy::disallowed_methods, reason = "whoever runs the tests says how much of the grids they want")]
 pub(crate) fn is_long() -> bool {
     std::env::var("GRID").is_ok_and(|how| how == "all")
 }
 
-/// One life of a gateway, and a client of it.
+/// One process of a gateway, and a client of it.
 pub(crate) struct Life {
     pub(crate) process: Process,
     pub(crate) socket: Socket,
@@ -36,14 +36,14 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// A gateway on the state of a home. It dies often here, so it is told to take up what it finds all the same.
+    /// Starts a gateway on the state of a home. With `--recover`, because after several crashes it would hold its runs.
     pub(crate) async fn begin(home: &Home, more: &[&str]) -> Self {
         let args = [&["gateway", "run", "--port", "0", "--recover"], more].concat();
         let process = Process(home.command(&args).stderr(Stdio::null()).spawn().unwrap());
         Self::of(home, process).await.ok().expect("it ended before it listened")
     }
 
-    /// The same with a client that has these caps.
+    /// Same as `begin`, with a client that has these capabilities.
     pub(crate) async fn begin_with(home: &Home, caps: &[&str]) -> Self {
         let mut life = Self::begin(home, &[]).await;
         let token = fs::read_to_string(home.state().join("gateway-token")).unwrap();
@@ -52,12 +52,12 @@ impl Life {
         life
     }
 
-    /// A gateway that was just started; the process alone if it ended before it listened.
+    /// Connects to a gateway that was just started; returns the process alone if it ended before it listened.
     pub(crate) async fn of(home: &Home, mut process: Process) -> Result<Self, Process> {
         let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         let listening = |line: String| line.split_once("ws://127.0.0.1:").map(|(_, port)| port.trim().parse().unwrap());
         let Some(port) = lines.find_map(|line| listening(line.unwrap())) else { return Err(process) };
-        // Whatever else it says must not fill the pipe.
+        // Further output must not fill the pipe.
         thread::spawn(move || lines.count());
         let token = home.state().join("gateway-token");
         let seen =
@@ -74,7 +74,7 @@ impl Life {
         id
     }
 
-    /// Asks a gateway that may be about to end; `None` when it is gone.
+    /// Sends a request to a gateway that may be about to end; `None` if it is gone.
     pub(crate) async fn try_ask(&mut self, method: &str, params: &Value) -> Option<String> {
         self.asked += 1;
         let id = self.asked.to_string();
@@ -82,12 +82,12 @@ impl Life {
         self.socket.send(Message::text(request.to_string())).await.ok().map(|()| id)
     }
 
-    /// The next answer to a request.
+    /// Returns the next response to a request.
     pub(crate) async fn answer(&mut self, id: &str) -> Value {
         self.first_answer(id).await.expect("the gateway went away")
     }
 
-    /// The first answer to a request; `None` when the gateway went away.
+    /// Returns the first response to a request; `None` if the gateway went away.
     pub(crate) async fn first_answer(&mut self, id: &str) -> Option<Value> {
         loop {
             let frame = hear(&mut self.socket).await?;
@@ -97,7 +97,7 @@ impl Life {
         }
     }
 
-    /// Sends a run, and returns when it is accepted.
+    /// Sends a run and waits until it is accepted.
     pub(crate) async fn accept(&mut self, run: &Value) -> String {
         let id = self.ask("agent", run).await;
         assert_eq!(self.answer(&id).await["payload"]["status"], "accepted");
@@ -109,28 +109,28 @@ impl Life {
         self.answer(&id).await["payload"].clone()
     }
 
-    /// Ends it without a chance to do anything.
+    /// Ends it with SIGKILL.
     pub(crate) fn kill(self) {
         self.end(Signal::KILL);
     }
 
-    /// Ends it, and returns its exit code.
+    /// Ends it and returns its exit code.
     pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         self.process.signal(signal);
         self.process.0.wait().unwrap().code()
     }
 }
 
-/// A gateway below `strace`, which steps aside: the process is the gateway's own.
+/// A gateway under `strace`, which detaches itself: the process is the gateway's own.
 pub(crate) struct Traced {
     process: Process,
-    /// What the gateway and `strace` wrote to stderr; there when both have ended.
+    /// The stderr of the gateway and `strace`; complete when both have ended.
     words: thread::JoinHandle<String>,
 }
 
 impl Traced {
-    /// `None` where there is no `strace`, and for ordinary users: the gateway is not dumpable, so `strace` could not read what
-    /// it writes.
+    /// Starts it. `None` without `strace`, and for ordinary users: the gateway is not dumpable, so `strace` could not
+    /// read what it writes.
     pub(crate) fn begin(home: &Home, words: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -150,7 +150,7 @@ impl Traced {
         Some(Self { process, words })
     }
 
-    /// A client of it, and what waits for its last words; the process alone if it ended before it listened.
+    /// Returns a client of it and its stderr; the process alone if it ended before it listened.
     pub(crate) async fn listen(self, home: &Home) -> (Result<Life, Process>, thread::JoinHandle<String>) {
         (Life::of(home, self.process).await, self.words)
     }
@@ -160,13 +160,13 @@ pub(crate) fn run(key: &str, session: &str, message: &str) -> Value {
     json!({"message": message, "sessionKey": session, "idempotencyKey": key})
 }
 
-/// A place where a command can say that it is at work, and a reader who waits for that.
+/// Creates a FIFO by which a command reports that it runs, and returns its reader.
 pub(crate) fn doorbell(home: &Home) -> impl FnOnce() -> String {
     let ring = doorbell_in(&home.state().join("workspace"));
     move || ring()
 }
 
-/// A doorbell that can be rung often.
+/// Same as `doorbell`, for repeated use.
 pub(crate) fn doorbell_in(workspace: &Path) -> impl Fn() -> String + use<> {
     let path = workspace.join("doorbell");
     fs::create_dir_all(workspace).unwrap();
@@ -178,7 +178,7 @@ pub(crate) fn doorbell_in(workspace: &Path) -> impl Fn() -> String + use<> {
     }
 }
 
-/// The messages of every transcript, each with its role.
+/// Returns the messages of every transcript, each with its role.
 pub(crate) fn transcripts(home: &Home) -> Vec<Vec<Value>> {
     let files = fs::read_dir(home.state().join("agents/main/sessions")).unwrap().map(|item| item.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));

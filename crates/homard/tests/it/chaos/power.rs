@@ -1,5 +1,5 @@
-//! R2: the power goes at any moment of a recorded day. Whatever the disk kept of what was not synced, the database's
-//! sectors and its log's among them, all that clients were told is there.
+//! R2: the power fails at any moment of a recorded session. Whatever unsynced data the disk kept, including sectors of
+//! the database and its WAL, everything that clients received is stored.
 //!
 //! `GRID=all` cuts the power ten thousand times.
 
@@ -24,7 +24,7 @@ use crate::{
 
 const NOW: u64 = 1_794_709_960_355;
 
-/// Records a life of the gateway. `None` where there is no `strace`.
+/// Records a process of the gateway. `None` without `strace`.
 async fn record(home: &Home, recording: &mut Recording, name: &str, rounds: usize, end: Signal) -> Option<()> {
     let file = home.work().join(format!("{name}.txt"));
     let calls = format!("trace={CALLS}");
@@ -39,7 +39,7 @@ async fn record(home: &Home, recording: &mut Recording, name: &str, rounds: usiz
     }
     life.end(end);
     words.join().unwrap();
-    // What commands do is not ours to keep, and the reserve is only room.
+    // Files of commands are not part of the guarantee, and the reserve only occupies space.
     let passed_by = ["workspace", "journal/reserve.bin"];
     let recorded = recording.add(&fs::read_to_string(file).unwrap(), &home.state(), &passed_by);
     recorded.unwrap_or_else(|error| panic!("{error:#}"));
@@ -53,7 +53,7 @@ async fn live(life: &mut Life, name: &str, rounds: usize) {
             0 => "help".to_owned(),
             1 => format!("run `echo {number} >> notes.txt`"),
             2 => "What files are here?".to_owned(),
-            // Some are so long that the log fills up and goes to the database.
+            // Some are so long that the WAL fills up and is checkpointed.
             3 => "A long story. ".repeat(if is_long() && number < 12 { 5_000 } else { 200 }),
             4 => "What time is it?".to_owned(),
             _ => "Write a note: buy milk".to_owned(),
@@ -65,11 +65,11 @@ async fn live(life: &mut Life, name: &str, rounds: usize) {
     }
 }
 
-/// How everything came out in the end.
+/// The final state without a power cut.
 struct Story {
     rows: BTreeMap<RunId, RunRow>,
     transcripts: BTreeMap<SessionKey, Vec<Entry>>,
-    /// How long a transcript is at least when a run has ended.
+    /// Minimum length of a transcript when a run has ended.
     needs: BTreeMap<RunId, (SessionKey, usize)>,
 }
 
@@ -95,7 +95,7 @@ impl Story {
         Self { rows, transcripts, needs }
     }
 
-    /// What is wrong with what a power cut left.
+    /// Returns what is wrong after a power cut.
     async fn broken(&self, state: &Path, cut: &Cut) -> Vec<String> {
         let mut wrong = self.lost(state, cut).await.unwrap_or_else(|error| vec![error.to_string()]);
         let sessions = cut.files.get(Path::new("agents/main/sessions/sessions.json"));
@@ -106,7 +106,7 @@ impl Story {
         wrong
     }
 
-    /// What clients were told, and what is not so in the journal.
+    /// Returns what the journal lacks of the responses and events that clients received.
     async fn lost(&self, state: &Path, cut: &Cut) -> Result<Vec<String>, Error> {
         let journal = Journal::open(state, || NOW)?;
         let (mut wrong, mut lengths) = (Vec::new(), BTreeMap::new());
@@ -145,7 +145,7 @@ impl Story {
     }
 }
 
-/// The runs that clients were told are accepted, and those that they were told have ended.
+/// Returns the runs for which clients received `accepted`, and those for which they received an end.
 fn told(cut: &Cut) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut accepted, mut ended) = (BTreeSet::new(), BTreeSet::new());
     for frame in &cut.told {
@@ -164,7 +164,7 @@ fn told(cut: &Cut) -> (BTreeSet<&str>, BTreeSet<&str>) {
     (accepted, ended)
 }
 
-/// Transcripts with lines that are not whole, and a database that was set aside.
+/// Returns transcripts with incomplete lines, and a database that was moved aside.
 fn torn(state: &Path) -> Vec<String> {
     let files = |folder: &str| fs::read_dir(state.join(folder)).into_iter().flatten().map(|item| item.unwrap().path());
     let is_whole = |path: &Path| {
@@ -177,9 +177,9 @@ fn torn(state: &Path) -> Vec<String> {
     torn.chain(aside.map(|path| format!("{} was set aside", path.display()))).collect()
 }
 
-/// Puts on a disk what a power cut left.
+/// Writes the files that a power cut left.
 fn put(cut: &Cut) -> TempDir {
-    // Nobody pulls the plug here, so memory is good enough, and it is fast.
+    // The power cut is simulated, so memory is good enough, and it is fast.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     for path in &cut.folders {
         fs::create_dir(folder.path().join(path)).unwrap();
@@ -190,7 +190,7 @@ fn put(cut: &Cut) -> TempDir {
     folder
 }
 
-/// Cuts the power once for every seed, and returns how often that broke something, with the first such case.
+/// Cuts the power once per seed, and returns the number of failures, with the first one.
 async fn cut(recording: &Recording, story: &Story, seeds: u64) -> (u64, Option<String>) {
     let (mut count, mut first) = (0, None);
     for (done, cut) in recording.cuts(0..seeds).enumerate() {
@@ -216,7 +216,7 @@ async fn r2_whatever_a_power_cut_keeps_what_clients_were_told_is_there() {
     let home = Home::new();
     let mut recording = Recording::default();
     let (rounds, seeds) = if is_long() { (50, 10_000) } else { (12, 200) };
-    // The second ends without a word, so the third has something to take up.
+    // The second is killed, so the third has runs to recover.
     for (name, end) in [("a", Signal::TERM), ("b", Signal::KILL), ("c", Signal::TERM)] {
         if record(&home, &mut recording, name, rounds, end).await.is_none() {
             crate::home::skip("r2", "strace is not installed, or this is not root");

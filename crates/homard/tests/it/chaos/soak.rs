@@ -1,7 +1,8 @@
-//! What `homard trace` tells after a soak: every millisecond of every run has a name, and it is what clients heard.
+//! `homard trace` after a soak: every millisecond of every run has a step, and the steps match the events that clients
+//! received.
 //!
-//! Messages with all that can happen to them (tools, failures, retries, steers, stops, compactions) go to a gateway that
-//! is killed again and again. `GRID=all` sends five hundred and kills twenty-five times.
+//! Messages with everything that can happen to them (tools, failures, retries, steers, aborts, compactions) go to a
+//! gateway that is killed repeatedly. `GRID=all` sends five hundred and kills twenty-five times.
 
 mod check;
 mod model;
@@ -22,16 +23,16 @@ use crate::{
     socket::hear,
 };
 
-/// How many are sent before it is listened.
+/// Number of messages sent before events are read.
 const AT_ONCE: usize = 10;
-/// It is listened until no more than so many have no end.
+/// Events are read until at most this many runs are unfinished.
 const LEFT: usize = 6;
-/// How many frames are heard at most before a kill.
+/// Maximum number of frames read before a kill.
 const FRAMES: u64 = 80;
-/// How long a run is waited for.
+/// Timeout for a run in milliseconds.
 const PATIENCE_MS: u64 = 120_000;
 
-/// Milliseconds since the epoch, as whoever waits for an answer has them.
+/// Returns milliseconds since the epoch by the client's clock.
 #[allow(clippy::disallowed_methods, reason = "what the gateway tells is compared with the clock of the machine")]
 fn now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -46,17 +47,17 @@ struct Sent {
     /// When it was sent.
     at: u64,
     is_accepted: bool,
-    /// What `agent.wait` said of it in the end, and when.
+    /// The response of `agent.wait`, and when it came.
     end: Option<(Value, u64)>,
 }
 
-/// What was heard of a run in one life of the gateway.
+/// What was received about a run from one process of the gateway.
 #[derive(Debug, Default)]
 struct Tape {
-    /// Payloads of `agent` events by their number, and when the last was heard.
+    /// Payloads of `agent` events by sequence number; `heard_at` is when the last one came.
     told: BTreeMap<u64, Value>,
     heard_at: u64,
-    /// Whether whoever listened was told of its tools.
+    /// True if the client received tool events.
     has_tools: bool,
 }
 
@@ -67,7 +68,7 @@ impl Tape {
     }
 }
 
-/// What a request was for.
+/// The purpose of a request.
 enum Asked {
     Message(String),
     End(String),
@@ -75,17 +76,17 @@ enum Asked {
     Other,
 }
 
-/// All that the clients know.
+/// Everything the clients know.
 struct Soak {
     dice: Dice,
     sent: BTreeMap<String, Sent>,
-    /// By run and life.
+    /// By run and process.
     tapes: BTreeMap<(String, usize), Tape>,
     life: usize,
-    /// When the gateway was gone: from, to.
+    /// When the gateway was down: from, to.
     gone: Vec<(u64, u64)>,
     open: BTreeMap<String, Asked>,
-    /// Runs that somebody has to stop.
+    /// Runs that have to be aborted by a client.
     held: BTreeSet<String>,
     steered: usize,
     stopped: usize,
@@ -110,7 +111,7 @@ impl Soak {
         Life::begin_with(home, &["tool-events"]).await
     }
 
-    /// One more message: to a session of its own now and then, else to one that may be busy.
+    /// Returns one more message: to a session of its own now and then, else to one that may be busy.
     fn next(&mut self) -> (String, &'static str, Value) {
         let run = format!("r{}", self.sent.len());
         let kind = *self.dice.pick(KINDS);
@@ -147,7 +148,7 @@ impl Soak {
         self.sent.insert(run, Sent { method, params, at, is_accepted: false, end: None });
     }
 
-    /// Somebody wants some of what is at work stopped.
+    /// Aborts some active runs.
     async fn stop_some(&mut self, life: &mut Life) {
         let open: Vec<_> = self.unfinished().cloned().collect();
         let mut wanted: Vec<_> = self.held.iter().cloned().collect();
@@ -161,12 +162,12 @@ impl Soak {
         }
     }
 
-    /// Those that have no end.
+    /// Returns the unfinished runs.
     fn unfinished(&self) -> impl Iterator<Item = &String> {
         self.sent.iter().filter(|(_, sent)| sent.end.is_none()).map(|(run, _)| run)
     }
 
-    /// The next thing that the gateway says.
+    /// Processes the next frame.
     async fn listen(&mut self, life: &mut Life) {
         let frame = hear(&mut life.socket).await.expect("the gateway went away");
         if frame["event"] == "agent" {
@@ -200,20 +201,21 @@ impl Soak {
         tape.heard_at = now();
     }
 
-    /// What was told of a run before anybody listened. One that was over by then is not told.
+    /// Records the events of a run from before the subscription. Those of a run that had ended by then are not
+    /// available.
     fn catch_up(&mut self, run: &str, missed: &Value) {
         let Some(events) = missed["events"].as_array() else { return };
         self.tapes.entry((run.to_owned(), self.life)).or_default().has_tools = true;
         events.iter().for_each(|payload| self.note(payload));
     }
 
-    /// The first answer to a message; the end of its run is asked for then.
+    /// Handles the first response to a message, and waits for the end of its run.
     async fn answered(&mut self, life: &mut Life, run: String, frame: &Value) {
         let sent = self.sent.get_mut(&run).unwrap();
         if sent.is_accepted {
             return;
         }
-        // One that is sent again may have failed by now.
+        // A repeated message may have failed by now.
         let is_known = frame["ok"] == true || frame["payload"]["runId"] == run.as_str();
         assert!(is_known, "{frame}");
         sent.is_accepted = true;
@@ -226,7 +228,7 @@ impl Soak {
         life.ask("agent.wait", &json!({"runId": run, "timeoutMs": PATIENCE_MS})).await
     }
 
-    /// Kills the gateway and starts it again; what has no end is asked for again.
+    /// Kills the gateway and starts it again; unfinished runs are requested again.
     async fn kill(&mut self, home: &Home, life: Life) -> Life {
         life.kill();
         let dead = now();
@@ -248,12 +250,12 @@ impl Soak {
     }
 
     async fn begin_noting(home: &Home, gone: &mut Vec<(u64, u64)>, dead: u64) -> Life {
-        // It is surely not there before it is started.
+        // It is certainly down until it is started.
         gone.push((dead, now()));
         Self::begin(home).await
     }
 
-    /// Listens until everything has an end, and everything that was begun in this life was told to its end.
+    /// Reads events until every run has ended, and every run that started in this process was reported to its end.
     async fn finish(&mut self, life: &mut Life) {
         loop {
             let is_told =
@@ -267,7 +269,7 @@ impl Soak {
     }
 
     async fn stop_held(&mut self, life: &mut Life) {
-        // One that waits in line may begin after somebody wanted it stopped, if that was before a kill.
+        // A queued run may start after its abort was requested, if that was before a kill.
         let spoke = |run: &String| {
             self.tapes
                 .get(&(run.clone(), self.life))

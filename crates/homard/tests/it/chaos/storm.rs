@@ -1,4 +1,4 @@
-//! R6: half of what clients send was sent before, some of it with other words, and the gateway dies meanwhile.
+//! R6: half of the requests are repetitions, some of them with other content, and the gateway dies meanwhile.
 //!
 //! `GRID=all` sends ten thousand requests and kills twenty times.
 
@@ -13,19 +13,19 @@ use crate::{
     socket::hear,
 };
 
-/// So many requests are sent before their answers are read.
+/// Number of requests sent before their responses are read.
 const AT_ONCE: usize = 25;
 
-/// What clients have sent, and what they know of it.
+/// The requests of the clients, and what they know.
 struct Clients {
     dice: Dice,
-    /// How many keys there are.
+    /// Number of keys.
     keys: usize,
-    /// Those that were acknowledged.
+    /// Acknowledged keys.
     known: Vec<usize>,
     conflicts: usize,
-    /// How often a repetition was refused because the same key was on its way with other words. That does no harm: it
-    /// is sent again.
+    /// Number of repetitions that were rejected because the same key was in flight with other content. Harmless: they
+    /// are sent again.
     mistaken: usize,
 }
 
@@ -33,7 +33,7 @@ struct Clients {
 #[derive(Clone, Copy)]
 struct Request {
     key: usize,
-    /// Whether its words are others than those that the key came with first.
+    /// True if its content differs from the first request with this key.
     is_changed: bool,
 }
 
@@ -56,7 +56,7 @@ impl Clients {
         Request { key: self.keys - 1, is_changed: false }
     }
 
-    /// Reads answers until there is one to each request, or the gateway is gone; returns what has to be sent again.
+    /// Reads responses until every request has one, or the gateway is gone; returns what has to be sent again.
     async fn read(&mut self, life: &mut Life, mut open: BTreeMap<String, Request>) -> Vec<Request> {
         let mut again = Vec::new();
         while !open.is_empty() {
@@ -98,7 +98,7 @@ async fn r6_no_key_makes_two_runs_in_a_storm_of_repetitions_and_kills() {
         }
         if killed < kills && sent * (kills + 1) >= requests * (killed + 1) {
             killed += 1;
-            // Some of them are on their way, some are being stored, some are at work.
+            // Some of them are in flight, some are being stored, some are active.
             life.kill();
             again = open.into_values().collect();
             life = Life::begin(&home, &[]).await;

@@ -1,17 +1,17 @@
-//! A page of docs/ as the test reads it: its command blocks, and what hidden comments say of them.
+//! A page of docs/ as the test reads it: its command blocks, and the hidden comments about them.
 //!
-//! A comment on the lines before a block is for the test, and not shown to readers:
-//! `<!-- test: skip: WHY -->` has it passed by, `<!-- test: parse: WHY -->` has its commands read and not run,
-//! `<!-- test: first`, shell lines, `-->` is what must be there before, and `<!-- test: gateway -->` starts a gateway.
+//! A comment on the lines before a block is for the test, and not shown to readers: `<!-- test: skip: WHY -->` skips
+//! it, `<!-- test: parse: WHY -->` parses its commands without running them, `<!-- test: first`, shell lines, `-->`
+//! runs preparations, and `<!-- test: gateway -->` starts a gateway.
 
 use std::{fs, path::PathBuf};
 
-/// Where the pages are.
+/// Returns the directory of the pages.
 pub(super) fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"))
 }
 
-/// What happens in a page, in its order.
+/// A step of a page, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     /// The line of the page.
@@ -23,13 +23,13 @@ pub(super) struct Step {
 pub(super) enum What {
     /// Commands that the reader runs.
     Block(String),
-    /// Commands that the reader would run if all were there.
+    /// Commands that are only parsed.
     Parsed { block: String, why: String },
     /// Commands that cannot be run here.
     Skipped(String),
     /// Commands that readers do not see.
     First(String),
-    /// A gateway is started that readers started elsewhere.
+    /// Starts a gateway that readers started elsewhere.
     Gateway,
     /// A config that is shown.
     Config(String),

@@ -1,4 +1,4 @@
-//! An empty home in which a page is followed: its shell, its `homard`, and the gateway that it starts.
+//! An empty home in which a page is tested: its shell, its `homard`, and the gateway that it starts.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::home::{Home, Process, Said, said};
 
-/// What a page says, and what is run here instead: nothing is built, and ports are whatever is free.
+/// Replacements in the commands of a page: nothing is built, and ports are chosen by the system.
 const INSTEAD: [(&str, &str); 6] = [
     ("123456:ABC…", "123456:ABCDEFGHIJKL"),
     ("cargo run --release -- ", "homard "),
@@ -20,12 +20,12 @@ const INSTEAD: [(&str, &str); 6] = [
     ("--kills 20", "--kills 2"),
 ];
 
-/// What a reader's shell knows from one block to the next: variables that were exported.
+/// Restores and saves exported variables between blocks, like a reader's shell.
 const RECALL: &str = "if [ -f ~/.exported ]; then . ~/.exported; fi";
 const REMEMBER: &str =
     "export -p | grep -v ' \\(HOME\\|PATH\\|PWD\\|OLDPWD\\|HOMARD_GATEWAY_PORT\\)' > ~/.exported || true";
 
-/// A home, and the gateway that runs in it.
+/// A home and its running gateway.
 pub(super) struct Stage {
     home: Home,
     gateway: Option<(Process, u16, Lines<BufReader<ChildStdout>>)>,
@@ -47,7 +47,7 @@ impl Stage {
         Self { home, gateway: None }
     }
 
-    /// Runs a block to its end; a gateway in its last line goes on.
+    /// Runs a block to its end; a gateway in its last line keeps running.
     pub(super) fn run(&mut self, block: &str) -> Result<(), String> {
         let (script, server) = match block.rsplit_once('\n') {
             _ if is_server(block) => ("", Some(block)),
@@ -61,7 +61,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Has the commands of a block read, and not run.
+    /// Parses the commands of a block without running them.
     pub(super) fn parse(&self, block: &str) -> Result<(), String> {
         for line in block.replace("\\\n", " ").lines() {
             let Some(at) = line.find("homard ") else { continue };
@@ -71,7 +71,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether a config is valid, in a home where nothing else is.
+    /// Validates a config in an otherwise empty home.
     pub(super) fn validate(config: &str) -> Result<(), String> {
         let home = Home::new();
         home.configure(config);
@@ -83,7 +83,7 @@ impl Stage {
         if said.code == Some(0) { Ok(()) } else { Err(format!("{config}\n{}{}", said.stdout, said.stderr)) }
     }
 
-    /// Starts a gateway, unless one runs.
+    /// Starts a gateway, unless one is running.
     pub(super) fn gateway(&mut self) -> Result<(), String> {
         if self.gateway.is_some() { Ok(()) } else { self.start("homard gateway") }
     }
@@ -129,7 +129,7 @@ impl Stage {
     }
 }
 
-/// Whether a line runs a gateway in the foreground.
+/// Returns true if a line runs a gateway in the foreground.
 fn is_server(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     let is_gateway = words.next() == Some("homard") && words.next() == Some("gateway");

@@ -1,4 +1,4 @@
-//! A plugin that hangs, ends or is killed takes nobody with it, and leaves no process behind.
+//! A plugin that hangs, exits or is killed affects nothing else, and leaves no process behind.
 
 use std::{
     fs::{self, File},
@@ -18,20 +18,20 @@ use crate::{
 /// The session in which plugins hang.
 const VICTIM: &str = "agent:main:victim";
 
-/// How long they may.
+/// The deadline of hooks.
 const DEADLINE_MS: u64 = 1_000;
 
-/// How long the one may that hangs before a run of an agent: so long that another session has a run in the meantime.
+/// The deadline of the hook that hangs before a run: long enough for a run of another session in the meantime.
 const LONG_MS: u64 = 8_000;
 
-/// A home with a plugin for each point, which hangs there.
+/// A home with a plugin for each hook point, which hangs there.
 struct Hanging {
     puppet: Puppet,
     folder: tempfile::TempDir,
 }
 
 impl Hanging {
-    /// What `install` puts into a plugin's folder makes it hang at a point; it returns what the config says of it.
+    /// `install` creates a plugin that hangs at a point in the given directory; it returns the plugin's config entry.
     async fn new(node: &Path, install: impl Fn(&Path, Point, &Path) -> Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let began = folder.path().join("began");
@@ -52,7 +52,7 @@ impl Hanging {
         Self { puppet, folder }
     }
 
-    /// The points at which one hung.
+    /// Returns the points at which a plugin hung.
     fn began(&self) -> String {
         fs::read_to_string(self.folder.path().join("began")).unwrap_or_default()
     }
@@ -65,8 +65,8 @@ impl Hanging {
         self.puppet.home.gateway_with_log(File::create(self.log()).unwrap(), "warn")
     }
 
-    /// Passes all points that are not passed by a plain run, ends the gateway, and sees that each point was passed though
-    /// somebody hung there; `passed` is what the log says of that.
+    /// Triggers all points that a plain run does not, ends the gateway, and checks that each point was passed although
+    /// a plugin hung there; `passed` is the expected log line.
     fn finish(&self, gateway: Gateway<'_>, passed: impl Fn(Point) -> String) {
         let long = format!("Keep this: {}", "all about the sea. ".repeat(200));
         for words in [&long, &long, "/compact", "/new"] {
@@ -84,7 +84,7 @@ impl Hanging {
     }
 }
 
-/// What the log says of one that did not answer in time.
+/// Returns the log line for a hook that timed out.
 fn late(point: Point) -> String {
     let (id, name) = (id(point), point.name());
     format!("failed (no answer within {DEADLINE_MS} ms) and was passed over hook=\"{id}\" point=\"{name}\"")
@@ -99,7 +99,7 @@ fn run(gateway: &Gateway<'_>, session: &str) -> Process {
     Process(gateway.command(&["agent", "--session-key", session, "-m", order]).spawn().unwrap())
 }
 
-/// What a run said in the end, which went well.
+/// Returns the reply of a successful run.
 fn answer(mut process: Process) -> String {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut process.0.stdout.take().unwrap(), &mut said).unwrap();
@@ -126,7 +126,7 @@ async fn one_that_never_answers_in_any_hook_holds_up_its_run_for_a_while_and_no_
     assert!(victim.0.try_wait().unwrap().is_none(), "the other one was held up as long");
     assert_eq!(answer(victim), other);
     hanging.finish(gateway, |point| {
-        // As in OpenClaw, nobody waits for a promise there.
+        // As in OpenClaw, promises are not awaited there.
         if matches!(point, Point::ToolResultPersist | Point::BeforeMessageWrite) {
             format!("a handler of {} returned a promise", point.name())
         } else if point == Point::BeforeAgentStart {
@@ -198,7 +198,7 @@ async fn one_that_is_killed_ends_its_call_and_comes_back_and_nothing_is_left_of_
     until("it is back", || call(&gateway, "probe_tool", &json!({"x": "y"})) == "probe:{\"x\":\"y\"}");
     until("its services run again", || probe.of("service-start").len() == 4);
     assert_ne!(probe.of("tool-exec")[0]["pid"], waits["pid"]);
-    // Once more something that would stay. Who is interrupted does not wait for it.
+    // Another process that would stay. After SIGINT the gateway does not wait for it.
     let run = Process(gateway.command(&["agent", "-m", "CALL probe_wait {}"]).spawn().unwrap());
     until("its tool is at work again", || probe.of("waits").len() == 2);
     gateway.process.signal(Signal::INT);
@@ -210,13 +210,13 @@ async fn one_that_is_killed_ends_its_call_and_comes_back_and_nothing_is_left_of_
     assert_eq!(left, Vec::<i64>::new());
 }
 
-/// Whether there is such a process, and it is not just waited for.
+/// Returns true if the process exists and is not a zombie.
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
 }
 
-/// Those who work in a folder.
+/// Returns the working directories of processes below a directory.
 fn living(folder: &Path) -> Vec<PathBuf> {
     let folder = fs::canonicalize(folder).unwrap();
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path().join("cwd")).ok());

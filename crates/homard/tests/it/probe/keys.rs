@@ -1,6 +1,6 @@
-//! What hooks are told has the names that OpenClaw uses.
+//! The payloads of hooks have OpenClaw's names.
 //!
-//! `fixtures/keys.json` has the names that were seen in both generations; here is what of them we leave out, and why.
+//! `fixtures/keys.json` has the names recorded in both generations; this file lists those that are omitted, and why.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use super::{Probe, fixtures, lines, samples};
 
-/// A key that OpenClaw tells and we do not: where (`*` for everywhere), in what, the key, and why.
+/// A key of OpenClaw's that is omitted: the hook (`*` for all), event or context, the key, and the reason.
 type LeftOut = (&'static str, &'static str, &'static str, &'static str);
 
-/// Does not go through a pipe.
+/// Cannot be sent through a pipe.
 const FUNCTION: &str = "a function, or an object of functions";
 const OWN: &str = "OpenClaw's own bookkeeping, which means nothing here";
 const CONFIG: &str = "a plugin has it as `api.config`";
 const KEPT: &str = "our sessions are kept in a journal, and no plugin writes there";
-/// Could be told, and is not yet. Whoever does so strikes the row.
+/// Could be supported, and is not yet. Remove the row when it is.
 const CHAT: &str = "not told: a chat without a channel has no ids but the session's, which is told";
 const LATER: &str = "not told yet";
 
@@ -62,10 +62,10 @@ const LEFT_OUT: &[LeftOut] = &[
     ("session:compact:after", "signal", "firstKeptEntryId", LATER),
 ];
 
-/// Points that have no recording in either generation. In 2026.2.9 nobody calls them; 2026.9.6 was not seen to.
+/// Points without a recording in either generation. 2026.2.9 never calls them; 2026.9.6 was not seen to.
 const NEVER_SEEN: [&str; 1] = ["message_sent"];
 
-/// Compares what the probe was told in a visit to the whole house with what was seen of OpenClaw.
+/// Compares what the probe received in a full visit with the recordings of OpenClaw.
 pub(super) fn compare(probe: &Probe) {
     let ours = seen(&probe.of("hook"), &probe.signals());
     let known: Value = serde_json::from_str(&fs::read_to_string(fixtures().join("keys.json")).unwrap()).unwrap();
@@ -99,7 +99,7 @@ pub(super) fn compare(probe: &Probe) {
     assert_eq!(silent, NEVER_SEEN);
 }
 
-/// The keys in recordings.
+/// Returns the keys in recordings.
 fn seen(hooks: &[Value], signals: &[Value]) -> Value {
     let mut told: BTreeMap<&str, [BTreeSet<&String>; 2]> = BTreeMap::new();
     for line in hooks.iter().filter(|line| Point::named(line["hook"].as_str().unwrap()).is_some()) {
@@ -117,7 +117,7 @@ fn seen(hooks: &[Value], signals: &[Value]) -> Value {
     json!({"hooks": hooks, "signals": heard})
 }
 
-/// Every key: where it is told, in what, and its name.
+/// Returns every key: hook, event or context, and name.
 fn all(seen: &Value) -> Vec<(String, &'static str, String)> {
     let names =
         |keys: &Value| keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned()).collect::<Vec<_>>();

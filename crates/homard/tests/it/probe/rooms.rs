@@ -1,4 +1,4 @@
-//! What a plugin adds to the house, and when it hears of what.
+//! What a plugin adds to the gateway, and the order of its events.
 
 use std::{fs, path::Path};
 
@@ -31,7 +31,7 @@ async fn the_plugin_and_the_hook_that_openclaw_was_watched_with_run_unmodified()
     keys::compare(&probe);
 }
 
-/// Goes through the whole house with the plugin, from its start to its end.
+/// Exercises everything that the plugin registers, from the gateway's start to its end.
 async fn visit(probe: &Probe) {
     let gateway = probe.puppet.home.gateway();
     until("the gateway's start was told", || probe.count("gateway_start") == 1);
@@ -62,7 +62,7 @@ async fn visit(probe: &Probe) {
     order(probe);
 }
 
-/// The model calls the plugin's tool, and whoever watches sees it at work.
+/// The model calls the plugin's tool, and a subscriber sees it run.
 async fn tool(probe: &Probe, gateway: &Gateway<'_>) {
     let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.admin"], &["tool-events"])).await;
     let message = "CALL probe_tool {\"x\": \"y\"}";
@@ -77,14 +77,14 @@ async fn tool(probe: &Probe, gateway: &Gateway<'_>) {
     assert_eq!(phases, [(&json!("start"), &name), (&json!("result"), &name)], "{cards:#?}");
     assert_eq!((&cards[0]["args"], &cards[1]["isError"]), (&json!({"x": "y"}), &json!(false)));
     assert_eq!(probe.of("tool-exec")[0]["params"], json!({"x": "y"}));
-    // What it does is not known, so it takes every right to call a method of a plugin.
+    // The effect of a plugin's method is unknown, so it needs the admin scope.
     let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read"], &[])).await;
     tell(&mut socket, &json!({"type": "req", "id": "run", "method": "probe.ping", "params": {}})).await;
     let (_, refused) = to_the_end(&mut socket).await;
     assert_eq!(refused["ok"], false, "{refused}");
 }
 
-/// The events until the last answer to `run`, and that.
+/// Returns the events until the final response to `run`, and that response.
 async fn to_the_end(socket: &mut Socket) -> (Vec<Value>, Value) {
     let mut events = Vec::new();
     loop {
@@ -97,7 +97,7 @@ async fn to_the_end(socket: &mut Socket) -> (Vec<Value>, Value) {
     }
 }
 
-/// What must come before what.
+/// Checks the order of events.
 fn order(probe: &Probe) {
     let name = |line: &Value| match line["kind"].as_str().unwrap() {
         "hook" => line["hook"].as_str().unwrap().to_owned(),
@@ -133,7 +133,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 async fn a_turn_without_a_gateway_has_its_hooks_and_tools_too() {
     let Some(node) = node("probe without a gateway") else { return };
     let probe = Probe::ours(&node).await;
-    // The second time it is known what the plugin registers, and it is started when it is needed.
+    // The second time the registrations are cached, and the plugin is started on demand.
     for round in 1..=2 {
         let said = probe.puppet.home.run(&["agent", "--local", "-m", "CALL probe_tool {\"x\": \"y\"}"]);
         assert_eq!((said.code, said.stdout.as_str()), (Some(0), "probe:{\"x\":\"y\"}\n"), "{}", said.stderr);

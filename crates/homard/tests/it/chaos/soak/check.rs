@@ -1,4 +1,4 @@
-//! Whether what is told of runs is all of their time, and what was heard of them.
+//! Checks that timelines cover the whole time of runs, and match the received events.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,13 +10,13 @@ use crate::{
     home::{Home, said},
 };
 
-/// So many of each kind must be among all.
+/// Minimum number of each kind.
 const OF_EACH: usize = 10;
 
-/// One of so many is also asked for with `homard trace`.
+/// One in this many runs is also checked with `homard trace`.
 const SAMPLE: usize = 20;
 
-/// What came of all runs.
+/// The result of all runs.
 pub(super) struct Report {
     lives: BTreeMap<String, Value>,
     counts: BTreeMap<&'static str, usize>,
@@ -24,7 +24,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Asks for the life of every run.
+    /// Requests the timeline of every run.
     pub(super) async fn of(soak: &Soak, model: &Model, home: &Home, life: &mut Life) -> Self {
         let mut report = Self { lives: BTreeMap::new(), counts: BTreeMap::new(), wrong: Vec::new() };
         for run in soak.sent.keys() {
@@ -57,7 +57,7 @@ impl Report {
         report
     }
 
-    /// The state directory tells the same when no gateway is there.
+    /// Checks that the state directory gives the same timelines without a gateway.
     pub(super) fn same_without_gateway(&self, home: &Home) {
         for (run, told) in self.lives.iter().step_by(SAMPLE) {
             assert_eq!(home.run(&["trace", run, "--json"]).json(), *told);
@@ -69,7 +69,7 @@ impl Report {
         let count = |what: &str| self.counts.get(what).copied().unwrap_or_default();
         assert!(self.lives.len() >= runs && soak.gone.len() == kills, "{self}");
         assert!(count("heard from the beginning") * 10 >= runs * 8, "too little was heard: {self}");
-        // What comes of a few messages is luck.
+        // With few messages the kinds are a matter of chance.
         if is_long() {
             let rare: Vec<_> = KINDS.iter().filter(|kind| count(kind) < OF_EACH).collect();
             assert!(rare.is_empty() && soak.steered.min(soak.stopped) >= OF_EACH, "too few of {rare:?}: {self}");
@@ -86,7 +86,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What must have happened in a whole soak.
+/// What must have happened in a full soak.
 const KINDS: &[&str] = &[
     "done",
     "failed",
@@ -103,7 +103,7 @@ const KINDS: &[&str] = &[
     "made conversations short",
 ];
 
-/// How much was heard of a run.
+/// Returns how much was received about a run.
 fn hearing(soak: &Soak, run: &str) -> Vec<&'static str> {
     match last_tape(soak, run) {
         Some(tape) if tape.told.contains_key(&1) && tape.has_tools => {
@@ -114,7 +114,7 @@ fn hearing(soak: &Soak, run: &str) -> Vec<&'static str> {
     }
 }
 
-/// What happened in a run.
+/// Returns what happened in a run.
 fn kinds(told: &Value) -> Vec<&'static str> {
     let has = |name: &str, is_meant: fn(&Value) -> bool| steps(told, name).into_iter().any(is_meant);
     let any = |_: &Value| true;
@@ -152,7 +152,7 @@ fn steps<'a>(told: &'a Value, name: &str) -> Vec<&'a Value> {
     all_steps(told).filter(|step| step["step"] == name).collect()
 }
 
-/// Steps follow one another from the acceptance to the end, and each has a name.
+/// Checks that steps are contiguous from the acceptance to the end, and each has a name.
 fn all_has_a_name(told: &Value) -> Option<String> {
     let mut mark = 0;
     for step in all_steps(told) {
@@ -172,7 +172,7 @@ fn all_has_a_name(told: &Value) -> Option<String> {
     (said != [all; 3] || mark != all).then(|| format!("{mark} ms of {all} have a name, and it says {said:?}"))
 }
 
-/// It was not accepted before it was sent, and has not ended after its end was heard.
+/// Checks that it was not accepted before it was sent, and did not end after its end was received.
 fn is_within(soak: &Soak, run: &str, told: &Value) -> Option<String> {
     let sent = &soak.sent[run];
     let (accepted, ended) = (number(&told["run"]["acceptedAt"]), number(&told["run"]["endedAt"]));
@@ -180,7 +180,7 @@ fn is_within(soak: &Soak, run: &str, told: &Value) -> Option<String> {
     (accepted < sent.at || ended > *heard).then(|| format!("sent at {}, its end was heard at {heard}", sent.at))
 }
 
-/// While no process was there, nothing is said to have been done.
+/// Checks that no work is reported for times without a process.
 fn nobody_was_there(soak: &Soak, told: &Value) -> Option<String> {
     let accepted = number(&told["run"]["acceptedAt"]);
     let is_work =
@@ -194,7 +194,7 @@ fn nobody_was_there(soak: &Soak, told: &Value) -> Option<String> {
     Some(format!("nobody was there during {step}"))
 }
 
-/// How it ended is what whoever waited for it was told.
+/// Checks that the end equals the response of `agent.wait`.
 fn ended_as_told(soak: &Soak, run: &str, told: &Value) -> Option<String> {
     let (end, _) = soak.sent[run].end.as_ref().unwrap();
     let status = if told["run"]["status"] == "ok" { "ok" } else { "error" };
@@ -203,13 +203,13 @@ fn ended_as_told(soak: &Soak, run: &str, told: &Value) -> Option<String> {
     (!is_same).then(|| format!("whoever waited was told {end}"))
 }
 
-/// What was heard in the life in which it ended; `None` if that was told before anybody listened.
+/// Returns the events of the process in which it ended; `None` if they came before the subscription.
 fn last_tape<'a>(soak: &'a Soak, run: &str) -> Option<&'a Tape> {
     let lives = (0..=soak.life).rev().filter_map(|life| soak.tapes.get(&(run.to_owned(), life)));
     lives.into_iter().find(|tape| tape.is_over())
 }
 
-/// What it tells is what was heard of it, to the end; from the beginning, if that was heard.
+/// Checks that the timeline matches the events, to the end; from the beginning, if that was received.
 fn as_heard(soak: &Soak, run: &str, told: &Value) -> Vec<String> {
     let Some(tape) = last_tape(soak, run) else { return Vec::new() };
     let mut wrong = Vec::new();
@@ -225,7 +225,7 @@ fn as_heard(soak: &Soak, run: &str, told: &Value) -> Vec<String> {
     {
         wrong.push(format!("its end was heard as {last}"));
     }
-    // What a guest's host did is heard as the host's.
+    // For an absorbed message the events are those of its host run.
     if !told["run"]["host"].is_null() {
         return wrong;
     }
@@ -266,7 +266,7 @@ fn as_heard(soak: &Soak, run: &str, told: &Value) -> Vec<String> {
     wrong
 }
 
-/// How often a model was asked is what the model says, for runs that no kill met.
+/// Checks the number of model requests against the model's own count, for runs without a kill.
 fn as_asked(
     soak: &Soak,
     model: &Model,
@@ -279,7 +279,7 @@ fn as_asked(
     let tells = steps(told, "model").len();
     let (accepted, ended) = (number(&told["run"]["acceptedAt"]), number(&told["run"]["endedAt"]));
     let was_killed = soak.gone.iter().any(|(_, back)| accepted <= *back && *back <= ended);
-    // One that was stopped may have been stopped before the question left the house.
+    // An aborted run may have been aborted before its request was sent.
     let is_right = match (was_killed, told["run"]["status"].as_str()) {
         _ if is_guest(told) => true,
         (true, _) => asked + 1 >= tells,
@@ -289,7 +289,7 @@ fn as_asked(
     (!is_right).then(|| format!("the model was asked {asked} times, and it tells {tells}"))
 }
 
-/// What the questions took is what the run took, unless somebody summed up, too.
+/// Checks that the usage of the requests adds up to that of the run, unless there was a compaction.
 fn adds_up(told: &Value) -> Option<String> {
     if !steps(told, "compaction").is_empty() || !steps(told, "more").is_empty() || !told["run"]["host"].is_null() {
         return None;

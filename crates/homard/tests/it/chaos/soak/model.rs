@@ -1,5 +1,5 @@
-//! The model of the soak: what a message asks for is in its words, such as `soak r17 tools`, so that it means the same
-//! after a restart. It counts what it is asked, as a witness of its own.
+//! The model of the soak: the behaviour is part of the message, such as `soak r17 tools`, so that it is the same after
+//! a restart. It counts its requests as independent evidence.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,16 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// What a message may ask for, each as often as it stands here.
+/// The behaviours that a message may request, repeated by weight.
 pub(super) const KINDS: &[&str] = &[
     "plain", "plain", "plain", "plain", "tools", "tools", "fails", "slow", "slow", "slow", "busy", "down", "refused",
     "overflow", "empty", "cut", "hold", "hold", "long",
 ];
 
-/// What makes a conversation long.
+/// Text that makes a session long.
 const LONG: &str = "All about the house by the sea. ";
 
-/// What a summary must be like to count as one.
+/// A text that is accepted as a summary.
 const SUMMARY: &str = "## Goal\nKeep the house.\n## Constraints\nnone\n## Progress\n### Done\nmuch of it\n### In progress\n\
     more\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\nthe word is tide, and \
     the house stands by the sea where it always stood";
@@ -36,7 +36,7 @@ pub(super) struct Model {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How often each message was at hand when the model was asked.
+/// Number of requests per message.
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
 impl Model {
@@ -57,7 +57,7 @@ impl Model {
         Self { address, asked, is_over, thread: Some(thread) }
     }
 
-    /// A config whose agent asks this one, and if that does not answer, another.
+    /// Returns a config whose agent uses this model, with another one as fallback.
     pub(super) fn config(&self) -> Value {
         let model = |id: &str| json!({"id": id, "contextWindow": 40_000, "maxTokens": 4_096});
         let provider = |id: &str| {
@@ -73,7 +73,7 @@ impl Model {
         })
     }
 
-    /// How often it was asked with this message as the last one.
+    /// Returns the number of requests with this message as the last one.
     pub(super) fn asked(&self, run: &str) -> usize {
         self.asked.lock().unwrap().get(run).copied().unwrap_or_default()
     }
@@ -87,14 +87,14 @@ impl Drop for Model {
     }
 }
 
-/// The words of a message.
+/// Returns the text of a message.
 fn words(message: &Value) -> String {
     let content = &message["content"];
     let blocks = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
     content.as_str().into_iter().chain(blocks).collect()
 }
 
-/// The body of a request; `None` if whoever asked was killed before it was whole.
+/// Reads the body of a request; `None` if the client was killed before it was complete.
 fn read(stream: &TcpStream) -> Option<Value> {
     let mut reader = BufReader::new(stream);
     let mut length = 0;
@@ -116,7 +116,7 @@ fn read(stream: &TcpStream) -> Option<Value> {
 fn answer(stream: &TcpStream, counts: &Counts) -> Option<()> {
     let body = read(stream)?;
     let messages = body["messages"].as_array()?;
-    // Only who sums up has no tools.
+    // Only compaction requests have no tools.
     if body["tools"].as_array().is_none_or(Vec::is_empty) {
         return tell(stream, &[SUMMARY], None);
     }
@@ -140,7 +140,7 @@ fn answer(stream: &TcpStream, counts: &Counts) -> Option<()> {
         ("fails", 0) => tell(stream, &[], Some(&call("exit 3"))),
         ("slow", 0) => tell(stream, &["One moment. "], Some(&call("sleep 0.2"))),
         ("busy", _) if times <= 2 => refuse(stream, 429, "retry-after-ms: 60\r\n", "slow down"),
-        // Another has to step in.
+        // The fallback has to answer.
         ("down", _) if body["model"] == "one" => refuse(stream, 500, "", "out of order"),
         ("refused", _) => refuse(stream, 400, "", "this makes no sense"),
         ("overflow", _) if times == 1 => {
@@ -148,7 +148,7 @@ fn answer(stream: &TcpStream, counts: &Counts) -> Option<()> {
         }
         ("empty", _) if times == 1 => tell(stream, &[], None),
         ("cut", _) if times == 1 => cut(stream),
-        // Somebody has to stop it, or its time is up.
+        // Ends by an abort or a timeout.
         ("hold", _) if times == 1 => hold(stream),
         ("long", _) => tell(stream, &[&LONG.repeat(900)], None),
         _ => tell(stream, &["All ", "is ", "well."], None),
@@ -161,7 +161,7 @@ fn event(delta: &Value, finish: Option<&str>) -> String {
     format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
 }
 
-/// Whoever asked may be gone by now.
+/// Writes to the stream; the client may be gone.
 fn write(mut stream: &TcpStream, text: &str) -> Option<()> {
     stream.write_all(text.as_bytes()).ok()
 }
@@ -192,7 +192,7 @@ fn cut(stream: &TcpStream) -> Option<()> {
     write(stream, &event(&json!({"content": "I would "}), None))
 }
 
-/// Says something, and nothing more until nobody listens.
+/// Sends some text, and then nothing until the client disconnects.
 fn hold(mut stream: &TcpStream) -> Option<()> {
     cut(stream)?;
     stream.read(&mut [0]).ok().map(drop)

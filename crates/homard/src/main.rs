@@ -1,4 +1,4 @@
-//! The agent gateway you can unplug: one binary, a gateway and a command line.
+//! The `homard` binary: an AI agent gateway and its command line.
 //!
 //! The only crate that reads the environment and the config file, and the only one that prints. Start with `cmd`, the
 //! commands; then `assemble` (config to hub), `client` (to a running gateway) and `render` (what is printed).

@@ -1,6 +1,6 @@
 //! Small aligned tables and ages.
 
-/// Lines with aligned columns, two blanks apart.
+/// Formats rows with aligned columns, two spaces apart.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -12,7 +12,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// How long ago a moment was, in its largest unit.
+/// Formats the time since a moment, in its largest unit.
 pub(crate) fn age(now_ms: u64, then_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(then_ms) / 1000;
     match seconds {

@@ -21,17 +21,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// An error with exit code 1.
+    /// Creates an error with exit code 1.
     pub(crate) fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind: kind.into(), message: message.into(), run: None, origin: None, exit: 1, is_told: false }
     }
 
-    /// Invalid usage of a command, exit code 2.
+    /// Creates an error for invalid usage, exit code 2.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { exit: 2, ..Self::new("usage", message) }
     }
 
-    /// The config file cannot be used, so nothing was started: exit code 78, EX_CONFIG.
+    /// Creates an error for an unusable config file, with which nothing was started: exit code 78, EX_CONFIG.
     pub(crate) fn config(message: impl Into<String>) -> Self {
         Self { exit: 78, ..Self::new("config", message) }
     }

@@ -139,7 +139,7 @@ impl<'a> MakeWriter<'a> for Pen {
 }
 
 impl Write for Pen {
-    /// Each call has one complete event.
+    /// Writes one event: each call has a complete one.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = line::clean(&String::from_utf8_lossy(bytes), &self.log.masks);
         writeln!(self.log.book, "{line}")?;

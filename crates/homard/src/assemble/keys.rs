@@ -80,7 +80,7 @@ impl Models {
         });
         let mut rest: Vec<_> = lent.into_iter().chain(own).collect();
         rest.retain(|key| key.is_new(&mut known));
-        // An unusable key is listed only if there is no other: its error explains the failure.
+        // Without any credential one entry remains: keyless access, or an error that says what to configure.
         if rest.is_empty() && stored.is_empty() {
             rest.push(self.without(keyring, provider));
         }
@@ -111,7 +111,7 @@ impl Models {
     }
 }
 
-/// A required key that is missing.
+/// Returns the entry for a required key that is missing.
 fn closed(provider: &str, why: String) -> Key {
     Key { id: format!("missing:{provider}"), credential: Credential::ApiKey, way: Way::Closed(why) }
 }

@@ -91,7 +91,7 @@ impl Setup {
         self.call(&["operator.admin"], method, params).await
     }
 
-    /// The failure of a command that needs the gateway.
+    /// Returns the failure of a command that needs the gateway.
     pub(super) fn nobody(&self) -> Failure {
         let url = &self.target.url;
         let way_out = if self.target.is_own { "start one with: homard gateway" } else { "check gateway.remote.url" };

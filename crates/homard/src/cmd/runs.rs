@@ -76,7 +76,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The held runs: from the gateway, or from the state directory if none is running.
+/// Returns the held runs: from the gateway, or from the state directory if none is running.
 async fn held(setup: &Setup) -> Result<Value> {
     if let Some(held) = setup.ask("runs.held").await? {
         return Ok(held);

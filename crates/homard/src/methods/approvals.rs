@@ -12,7 +12,7 @@ use homard_proto::{
 };
 use serde_json::{Value, json};
 
-/// The methods for approvals.
+/// Returns the methods for approvals.
 pub(super) fn methods(desk: &Desk) -> Vec<Method> {
     vec![
         method("exec.approval.request", Scope::Approvals, desk, request),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::audit;
 
-/// The methods. They hold a weak reference to the journal.
+/// Returns the methods. They hold a weak reference to the journal.
 pub(crate) fn methods(journal: &Arc<Journal>, log: &Audit) -> [Method; 2] {
     let journal = Arc::downgrade(journal);
     let end = Method::new("homard.audit.end", Scope::Read, move |_| {

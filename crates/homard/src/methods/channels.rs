@@ -46,7 +46,7 @@ struct House {
     said: Said,
 }
 
-/// The methods for channels.
+/// Returns the methods for channels.
 pub(super) fn methods(channels: &Channels, live: &Live, paths: &Paths) -> Vec<Method> {
     let house = House { channels: channels.clone(), live: live.clone(), paths: paths.clone(), said: Said::default() };
     vec![

@@ -27,7 +27,7 @@ use crate::{
     paths::Paths,
 };
 
-/// The methods for the config.
+/// Returns the methods for the config.
 pub(super) fn methods(live: &Live, paths: &Paths) -> Vec<Method> {
     let look = Needs { three: Scope::Admin, four: Scope::Read };
     let method = |name, needs: Needs, answer: fn(Asked, &Live, &Paths) -> Result<Value, ErrorShape>| {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::assemble::guests::Guests;
 
-/// The method.
+/// Returns the method.
 pub(crate) fn method(guests: &Guests) -> Method {
     let guests = guests.clone();
     Method::new("plugins.list", Scope::Read, move |asked| list(asked, guests.clone()))

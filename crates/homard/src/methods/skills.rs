@@ -21,7 +21,7 @@ use crate::{
     paths::Paths,
 };
 
-/// The methods for skills.
+/// Returns the methods for skills.
 pub(super) fn methods(live: &Live, paths: &Paths) -> [Method; 2] {
     let (looking, writing) = ((live.clone(), paths.clone()), (live.clone(), paths.clone()));
     [

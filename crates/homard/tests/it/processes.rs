@@ -15,7 +15,7 @@ use crate::{
 /// A turn whose command ends when the file `go` exists.
 const SLOW: [&str; 5] = ["agent", "-m", "SLOW", "--verbose", "on"];
 
-/// A model that runs a slow command for SLOW, then asks for the working directory, and replies with the result.
+/// Starts a model that runs a slow command for SLOW, then asks for the working directory, and replies with the result.
 async fn puppet() -> Puppet {
     Puppet::answering(json!({}), |asked: &Asked| {
         let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
@@ -124,7 +124,7 @@ async fn the_next_process_finishes_a_killed_local_turn_where_it_worked() {
     }
 }
 
-/// A command that finds the gateway through the state directory, also if it comes back on another port.
+/// Lets a command find the gateway through the state directory, also if it comes back on another port.
 fn anywhere(mut command: Command) -> Command {
     command.env_remove("HOMARD_GATEWAY_PORT");
     command
@@ -167,7 +167,7 @@ async fn a_client_whose_gateway_stays_away_says_what_happens_to_the_run() {
     assert!(output.stderr.contains("did not come back within 1 s") && output.stderr.contains(&said), "{output:?}");
 }
 
-/// A model that runs a command for POISON until one succeeds.
+/// Starts a model that runs a command for POISON until one succeeds.
 async fn poisoned() -> Puppet {
     Puppet::answering(json!({}), |asked: &Asked| {
         let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();

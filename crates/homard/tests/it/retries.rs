@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, Said};
 
-/// A model that fails this many times with this status, and then answers.
+/// Starts a model that fails this many times with this status, and then answers.
 async fn failing(status: u16, times: usize) -> FakeProvider {
     let reply = move |asked: &homard_testkit::fake_provider::Asked| match asked.number < times {
         true => Reply { fault: Some(Fault::Refused(status)), ..Reply::default() },

@@ -206,7 +206,7 @@ async fn reconnect(
     }
 }
 
-/// Failure for an interrupt without a connection: the run cannot be aborted from here.
+/// Returns the failure for an interrupt without a connection: the run cannot be aborted from here.
 fn left(signal: Signal, turn: &Turn, asked: &Asked) -> Failure {
     interrupted(signal, &fate(turn.run(), asked)).of(turn.run(), "gateway")
 }
@@ -225,7 +225,7 @@ async fn delivered(client: &mut Client, run: &str) -> Result<Value> {
     }
 }
 
-/// Failure for a finished turn whose delivery is unknown.
+/// Returns the failure for a finished turn whose delivery is unknown.
 fn unsure(turn: &Turn, why: &Error) -> Failure {
     let text = format!("the answer is there, but it is not known whether it was delivered: {why}");
     Failure::new("connection", text).of(turn.run(), "gateway")
@@ -313,7 +313,7 @@ async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: S
     interrupted(signal, &state).of(turn.run(), "gateway")
 }
 
-/// Failure for a turn whose end is unknown.
+/// Returns the failure for a turn whose end is unknown.
 fn unknown(turn: &Turn, asked: &Asked, why: &str) -> Failure {
     let fate = match asked.session {
         // A rejection is a definite answer.

@@ -47,7 +47,7 @@ pub(super) fn unset(paths: &Paths, path: &Path, json: bool) -> Result<()> {
     tell(paths, &format!("unset {path}"), &done, json)
 }
 
-/// The failure of removing a value that does not exist.
+/// Returns the failure of removing a value that does not exist.
 fn absent(paths: &Paths, path: &Path) -> Failure {
     let said = Config::read_file(&paths.config).source;
     match path::get(&said, path) {

@@ -50,7 +50,7 @@ fn remark_on(problems: &[Problem], paths: &Paths) {
     }
 }
 
-/// The failure for a path that does not exist in the file.
+/// Returns the failure for a path that does not exist in the file.
 pub(super) fn missing(said: &Value, path: &Path) -> Failure {
     let mut here = Path::root();
     let wrong = path.steps().iter().find(|step| {

@@ -11,7 +11,7 @@ use crate::{audit::location, cmd::audit::evidence};
 /// Maximum number of problems that are listed; one change breaks only a few rows.
 const TOLD: usize = 3;
 
-/// Short form of `homard audit verify`.
+/// Runs a short form of `homard audit verify`.
 pub(super) async fn look(scene: &Scene) -> Report {
     let folder = location(&scene.paths).folder;
     let Some(loaded) = &scene.loaded else { return Report::without_config() };

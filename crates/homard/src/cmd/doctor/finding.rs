@@ -22,7 +22,7 @@ impl Report {
         Self { summary: summary.into(), findings, is_skipped: false }
     }
 
-    /// The report of a check that needs a config when there is no valid one.
+    /// Returns the report of a check that needs a config when there is no valid one.
     pub(super) fn without_config() -> Self {
         let summary = "not checked: there is no valid config".to_owned();
         Self { summary, findings: Vec::new(), is_skipped: true }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::assemble::tools;
 
-/// Short form of `homard sandbox explain`.
+/// Runs a short form of `homard sandbox explain`.
 pub(super) fn look(scene: &Scene) -> Report {
     let Some(loaded) = &scene.loaded else { return Report::without_config() };
     judge(tools::policy(&loaded.config, &scene.paths).mode, &tools::tier())

@@ -183,7 +183,7 @@ fn patience(signal: Signal, hub: &Hub) -> Duration {
     }
 }
 
-/// The failure after a disk error. Nothing is awaited: only a restart can determine what is stored.
+/// Returns the failure after a disk error. Nothing is awaited: only a restart can determine what is stored.
 fn broken(error: &StoreError) -> Failure {
     Failure { exit: DISK_FAILED, ..Failure::new("disk", error.to_string()) }
 }

@@ -167,7 +167,7 @@ impl Plugins {
     }
 }
 
-/// A bare name is searched on the PATH when it is started.
+/// Returns the path of Node. A bare name stays as it is and is searched on the PATH when it is started.
 fn node_path(node: &Text, place: impl Fn(&Text) -> PathBuf) -> PathBuf {
     if node.as_str().contains('/') { place(node) } else { PathBuf::from(node.as_str()) }
 }

@@ -11,7 +11,7 @@ use super::stage::{Stage, heard, soon};
 const FIRST: &str = "The first half of a long answer is here, ";
 const WHOLE: &str = "The first half of a long answer is here, and so is the second.";
 
-/// A reply that stops in the middle until the gate is opened.
+/// Returns a reply that stops in the middle until the gate is opened.
 fn halting(gate: &Gate) -> Reply {
     let text = vec![FIRST.to_owned(), WHOLE[FIRST.len()..].to_owned()];
     Reply { said: Said { text, ..Said::default() }, gate: Some(gate.clone()), ..Reply::default() }

@@ -30,7 +30,7 @@ fn job(to: &str) -> Value {
     })
 }
 
-/// Returns the egress rows of the audit log: the outcome, and the host or recipient.
+/// Returns the egress rows of the audit log: outcome and details.
 fn noted(stage: &Stage) -> Vec<(String, Value)> {
     let folder = fs::read_dir(stage.home().state().join("audit")).into_iter().flatten().flatten();
     let files = folder.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "jsonl"));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::stage::{SECRET, Stage, heard, knock, request, said};
 use crate::home::{Gateway, until};
 
-/// A webhook channel that admits everyone, with two more accounts beside the default one.
+/// Returns a webhook channel that admits everyone, with two more accounts beside the default one.
 fn open_webhook() -> Value {
     json!({"webhook": {"dmPolicy": "open", "allowFrom": ["*"], "accounts": {"shop": {}, "bank": {}}}})
 }

@@ -21,7 +21,7 @@ const PRIVATE: [(&str, &str); 7] = [
 
 const GROUP: i64 = -100;
 
-/// Tool calls that would each show something private.
+/// Returns tool calls that would each show something private.
 fn attempts() -> Vec<(&'static str, Value)> {
     vec![
         ("read", json!({"path": "MEMORY.md"})),

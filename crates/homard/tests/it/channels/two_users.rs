@@ -41,7 +41,7 @@ impl Person {
         format!("canary-{}-{}", self.id, self.id.repeat(4))
     }
 
-    /// The keys that their session may have.
+    /// Returns the keys that their session may have.
     fn keys(self) -> [String; 4] {
         let Self { channel, id } = self;
         [

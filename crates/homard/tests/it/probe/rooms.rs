@@ -62,7 +62,7 @@ async fn visit(probe: &Probe) {
     order(probe);
 }
 
-/// The model calls the plugin's tool, and a subscriber sees it run.
+/// Checks that the model can call the plugin's tool, and that a subscriber sees it run.
 async fn tool(probe: &Probe, gateway: &Gateway<'_>) {
     let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.admin"], &["tool-events"])).await;
     let message = "CALL probe_tool {\"x\": \"y\"}";

@@ -1,4 +1,4 @@
-//! The credentials of a provider, in the order in which they are tried: profiles, then the environment, then the config.
+//! The credentials of a provider in the order in which they are tried: profiles, then environment, then config.
 
 use std::{collections::HashSet, sync::Arc};
 

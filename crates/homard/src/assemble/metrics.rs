@@ -1,4 +1,4 @@
-//! Metrics of the journal and of the plugins.
+//! Metrics of the journal: commits, outbox, repairs.
 
 use std::sync::Arc;
 

@@ -337,7 +337,8 @@ fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> Policy {
     .meant()
 }
 
-/// Builds the tool policies of an agent. If commands are denied, the command tools are removed.
+/// Builds the tool policies of an agent. A disabled `web_fetch`, and `exec` and `process` if commands are denied, are
+/// added to its deny list.
 pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
     let by = |said: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, Policy> {
         said.iter().map(|(name, policy)| (name.clone(), policy.meant())).collect()

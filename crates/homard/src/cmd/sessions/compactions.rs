@@ -184,7 +184,7 @@ fn compacted(answer: &Value) -> String {
         }
         Some(false) | None => {
             let reason = word("reason").unwrap_or("Nothing was done.");
-            // The prefix would repeat what the sentence says.
+            // The rest of the text says the same.
             reason.strip_prefix("Nothing was done: ").unwrap_or(reason).to_owned()
         }
     };

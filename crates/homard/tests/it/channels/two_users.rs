@@ -68,8 +68,7 @@ fn attempt(dice: &mut Dice, asker: Person) -> Call {
         2 => ("sessions_send", json!({"sessionKey": key, "message": message, "timeoutSeconds": 0})),
         3 => ("session_status", json!({"sessionKey": key})),
         4 => ("memory_search", json!({"query": "canary"})),
-        // A text that was already sent to the same chat is withheld from the reply, so that the test would wait in
-        // vain.
+        // A text that was already sent to the same chat is withheld from the reply, and the test would wait for it.
         5 if other != asker => {
             ("message", json!({"action": "send", "channel": other.channel, "target": other.id, "message": message}))
         }

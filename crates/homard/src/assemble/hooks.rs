@@ -38,7 +38,7 @@ pub(super) fn open(
     (listeners, wrong.map(|problem: Problem| problem.to_string()).collect())
 }
 
-/// Starts a run of the default agent in a session of its own. The reply is not delivered.
+/// Returns a function that starts a run of the default agent in a new session. The reply is not delivered.
 fn boot(hub: Arc<OnceLock<Hub>>) -> Ask {
     Arc::new(move |text| {
         let hub = hub.clone();

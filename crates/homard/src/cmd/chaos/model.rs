@@ -33,7 +33,7 @@ impl Model {
         let port = listener.local_addr()?.port();
         let serving = task::spawn("model", async move {
             loop {
-                // Failed accepts are ignored; the client retries.
+                // A failed accept only affects its client.
                 let Ok((stream, _)) = listener.accept().await else { continue };
                 let stage = stage.clone();
                 // Ends with its connection: the gateway was killed, or has the response.

@@ -1,7 +1,7 @@
-//! `apply_patch`: several files, created, changed, moved and removed at once.
+//! The `apply_patch` tool: creates, changes, moves and removes several files in one call.
 //!
-//! All of it or nothing: the whole patch is tried in memory, then everything new is written beside its place, and only
-//! when that worked do files change.
+//! A patch is applied completely or not at all: it is first evaluated in memory, then all new contents are written to
+//! temporary files beside their targets, and only if that succeeded are files replaced or removed.
 
 mod fit;
 mod parse;
@@ -74,7 +74,7 @@ impl Tool for ApplyPatch {
     }
 }
 
-/// Does the work. Blocks.
+/// Applies the patch in `input`. Blocks.
 pub(crate) fn apply_patch(
     files: &FileAccess,
     call: &Call,
@@ -95,7 +95,7 @@ pub(crate) fn apply_patch(
     Plan { call, beneath: &beneath, files: planned, summary }.carry_out(&files.watches)
 }
 
-/// What becomes of the files that a patch names, by their paths.
+/// Planned changes of a patch, keyed by path.
 struct Plan<'a> {
     call: &'a Call,
     beneath: &'a Beneath,
@@ -103,7 +103,7 @@ struct Plan<'a> {
     summary: Summary,
 }
 
-/// What was and what will be at a path.
+/// State of one path before and after the patch.
 struct Planned {
     path: String,
     was_there: bool,
@@ -113,15 +113,15 @@ struct Planned {
 }
 
 enum Becomes {
-    /// What it was.
+    /// Unchanged.
     Same,
-    /// A text.
+    /// Has this content.
     Text(String),
-    /// Nothing.
+    /// Does not exist.
     Gone,
 }
 
-/// What was done, as programs read it.
+/// Affected paths, for the tool result's structured details.
 #[derive(Default, Serialize)]
 struct Summary {
     added: Vec<String>,
@@ -130,7 +130,7 @@ struct Summary {
 }
 
 impl Planned {
-    /// The change that is made, if any.
+    /// Returns the change to write, if any.
     fn change(&self) -> Option<Change<'_>> {
         match &self.becomes {
             Becomes::Text(text) => Some((&self.path, Some(text.as_str()))),
@@ -193,7 +193,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// What a file holds after some hunks.
+    /// Returns the content of a file after some hunks have been applied to it.
     fn updated(&mut self, path: &str, hunks: &[Hunk]) -> Result<String, Error> {
         let file = self.look(path)?;
         let before = match &mut file.becomes {
@@ -201,7 +201,8 @@ impl Plan<'_> {
             Becomes::Gone => return Err(self.missing(path.to_owned())),
             Becomes::Same => {
                 let Text { content, identity } = Text::load(self.beneath, path, &self.call.cancel)?;
-                // By another path it would be read as it was, and one of both changes would be lost.
+                // The same file under another path would be read in its old state, and one of the two changes would be
+                // lost.
                 if self.files.values().any(|other| other.identity == Some(identity)) {
                     return Err(Error::Twice { path: path.to_owned() });
                 }
@@ -212,7 +213,7 @@ impl Plan<'_> {
         fit::apply(&before, hunks).map_err(|Unfit(lines)| Error::Unfit { path: path.to_owned(), lines })
     }
 
-    /// The file at a path, which is checked when it is named first.
+    /// Returns the planned state of a path. The path is checked the first time it is named.
     fn look(&mut self, path: &str) -> Result<&mut Planned, Error> {
         let key = clean(path.strip_prefix(&format!("{}/", self.call.workdir.display())).unwrap_or(path));
         if !self.files.contains_key(&key) {
@@ -230,7 +231,7 @@ impl Plan<'_> {
     }
 
     fn missing(&self, path: String) -> Error {
-        // The error of opening it may name one that was meant.
+        // The error of opening the path may suggest a similar name.
         self.beneath.file(&path).err().unwrap_or(Error::Missing { path })
     }
 
@@ -261,7 +262,7 @@ impl Plan<'_> {
         }
         let staged: Result<Vec<_>, Error> =
             written.iter().map(|(target, text, mode)| target.stage(text.as_bytes(), *mode)).collect();
-        // From here on only renames and removals are left, which have what they need.
+        // Only renames and removals remain from here on; they allocate nothing that could run out.
         let puts = staged?.into_iter().map(Staged::put);
         for (changed, done) in puts.chain(removed.iter().map(Target::remove)).enumerate() {
             done.map_err(|error| Error::Partly { changed, error: Box::new(error) })?;
@@ -288,7 +289,7 @@ fn note(paths: &mut Vec<String>, path: String) {
     }
 }
 
-/// One spelling for the ways in which a path can be written. A matter of comparing; `beneath` is what confines.
+/// Normalizes a path for comparison only; [`Beneath`] enforces confinement.
 fn clean(path: &str) -> PathBuf {
     Path::new(path).components().filter(|component| *component != Component::CurDir).collect()
 }

@@ -1,4 +1,4 @@
-//! The commands that go on after their call has been answered. Each belongs to a session, and no other sees it.
+//! Commands that keep running after their tool call has returned. Each belongs to a session and is visible only there.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,16 +19,16 @@ use crate::{
     sandbox::Watches,
 };
 
-/// How many commands of a session may be at work at a time.
+/// Maximum number of running background commands per session.
 const MOST: usize = 32;
 
-/// How many that are over are kept of a session.
+/// Maximum number of finished commands kept per session.
 const MOST_OVER: usize = 32;
 
-/// How much of the end of its output is told when a command is over.
+/// Maximum length of the output tail in the report of a finished command.
 const LAST_WORDS: usize = 400;
 
-/// What names are made of: one of each, so that a person can say them and a model does not mix them up.
+/// Words that names of commands are made of: easy to say for people and hard to confuse for models.
 const HOW: [&str; 16] = [
     "amber", "brisk", "calm", "deep", "eager", "faint", "gold", "hazy", "iron", "jade", "keen", "lucid", "mild",
     "neat", "oak", "pale",
@@ -38,7 +38,7 @@ const WHAT: [&str; 16] = [
     "shell", "surf",
 ];
 
-/// The commands that go on in the background. Clones share them; when the last is gone, all commands are ended.
+/// Registry of background commands. Clones share it; when the last clone is dropped, all commands are killed.
 #[derive(Debug, Clone, Default)]
 pub struct Background(Arc<Shelves>);
 
@@ -50,27 +50,27 @@ struct Shelves {
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// How many there have been.
+    /// Number of commands ever started; determines the next name.
     count: usize,
     jobs: BTreeMap<String, Arc<Job>>,
 }
 
-/// Where the start and the end of a background command are noted.
+/// Reports the start and the end of a background command to the hub.
 #[derive(Debug, Clone)]
 pub(crate) struct Reporter {
     pub(crate) hub: Hub,
-    /// Who started the command, and from where.
+    /// Principal, route and working directory of the run that started the command.
     pub(crate) origin: CommandOrigin,
-    /// Whether its end wakes the session.
+    /// True if its end wakes the session.
     pub(crate) wakes: bool,
 }
 
 impl Reporter {
-    /// Follows a command to its end.
+    /// Waits for a command to finish and reports it.
     fn follow(self, session: SessionKey, id: String, job: Arc<Job>) {
         task::spawn("command in the background", async move {
             let outcome = job.over().await;
-            // What was stopped on purpose is no news.
+            // A command that was stopped on purpose needs no report.
             if outcome.stopped == Some("cancel") {
                 self.hub.command_settled(&session, &id).await;
             } else {
@@ -80,7 +80,7 @@ impl Reporter {
     }
 }
 
-/// How a command ended, for its session.
+/// Formats the report of a finished command for its session.
 fn report(id: &str, job: &Job, outcome: &Outcome) -> String {
     let how = outcome.trouble.as_deref().unwrap_or("Command is done");
     let tail = job.tail(LAST_WORDS);
@@ -90,7 +90,7 @@ fn report(id: &str, job: &Job, outcome: &Outcome) -> String {
 }
 
 impl Background {
-    /// Ends all commands of a session and forgets them: for a session that is deleted or starts anew.
+    /// Kills and removes all commands of a session that is deleted or reset.
     pub async fn end(&self, session: &SessionKey) {
         let shelf = self.lock().remove(session);
         for job in shelf.into_iter().flat_map(|shelf| shelf.jobs.into_values()) {
@@ -99,7 +99,7 @@ impl Background {
         }
     }
 
-    /// Ends all commands: for the end of the process.
+    /// Kills all commands when the process shuts down.
     pub async fn end_all(&self) {
         let jobs: Vec<_> = self.lock().drain().flat_map(|(_, shelf)| shelf.jobs.into_values()).collect();
         for job in &jobs {
@@ -110,33 +110,33 @@ impl Background {
         }
     }
 
-    /// How many commands of a session are at work.
+    /// Returns the number of running commands of a session.
     pub fn count(&self, session: &SessionKey) -> usize {
         self.lock().get(session).map_or(0, Shelf::at_work)
     }
 
-    /// Decides what may be loaded from workspaces that commands work in.
+    /// Returns the gate that decides which files may be loaded from workspaces in which commands run.
     pub fn load_gate(&self) -> Arc<dyn LoadGate> {
         Arc::new(self.0.watches.clone())
     }
 
-    /// Lets something else than a tool write a file of a workspace: `work` returns its path and its text. The file is not
-    /// taken for one that a running command made. Blocks.
+    /// Writes a workspace file on behalf of something other than a tool: `work` returns its path and content. The write
+    /// is not attributed to a running command. Blocks.
     pub fn write_file(&self, workspace: &Path, work: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
         self.0.watches.own_one(workspace, work);
     }
 
-    /// What commands are watched for.
+    /// Returns the file watches of running commands.
     pub(crate) fn watches(&self) -> &Watches {
         &self.0.watches
     }
 
-    /// Whether one more command may go on in the background.
+    /// Fails if the session has reached its limit of background commands.
     pub(crate) fn check(&self, session: &SessionKey) -> Result<(), Error> {
         if self.count(session) < MOST { Ok(()) } else { Err(Error::TooMany(MOST)) }
     }
 
-    /// Takes a command over and gives it a name. What is known of it is on disk when this returns.
+    /// Registers a command and returns its name. Its record is on disk when this returns.
     pub(crate) async fn add(&self, session: &SessionKey, job: Arc<Job>, reporter: Option<Reporter>) -> String {
         let id = {
             let mut shelves = self.lock();
@@ -155,12 +155,12 @@ impl Background {
         id
     }
 
-    /// A command of a session.
+    /// Returns a command of a session by its name.
     pub(crate) fn find(&self, session: &SessionKey, id: &str) -> Option<Arc<Job>> {
         self.lock().get(session)?.jobs.get(id).cloned()
     }
 
-    /// All commands of a session, the newest last.
+    /// Returns all commands of a session, the newest last.
     pub(crate) fn list(&self, session: &SessionKey) -> Vec<(String, Arc<Job>)> {
         let shelves = self.lock();
         let jobs = shelves.get(session).into_iter().flat_map(|shelf| shelf.jobs.clone());
@@ -169,14 +169,14 @@ impl Background {
         jobs
     }
 
-    /// Forgets a command.
+    /// Removes a command from the registry.
     pub(crate) fn remove(&self, session: &SessionKey, id: &str) {
         if let Some(shelf) = self.lock().get_mut(session) {
             shelf.jobs.remove(id);
         }
     }
 
-    /// Forgets commands that have been over for `keep`, and of a session that has too many the oldest.
+    /// Removes commands that finished more than `keep` ago, and the oldest finished ones beyond the limit per session.
     pub(crate) fn tidy(&self, keep: Duration) {
         for shelf in self.lock().values_mut() {
             shelf.jobs.retain(|_, job| job.ended().is_none_or(|outcome| outcome.ended.elapsed() < keep));
@@ -215,7 +215,7 @@ impl fmt::Debug for Shelves {
     }
 }
 
-/// The name of the `n`th command of a session, from 0.
+/// Returns the name of the `n`th command of a session, counted from 0.
 fn name(n: usize) -> String {
     let words = format!("{}-{}", HOW[n % 16], WHAT[n / 16 % 16]);
     if n < 256 { words } else { format!("{words}-{}", n / 256 + 1) }

@@ -1,7 +1,7 @@
-//! Paths from a model, resolved so that they cannot leave the directory the agent works in.
+//! Resolves paths given by a model so that they cannot leave the agent's working directory.
 //!
-//! The kernel does the confining, with `openat2` on a directory handle: `..`, absolute links and links that are swapped
-//! while we look cannot lead out. Links that stay inside are followed.
+//! The kernel enforces the confinement, with `openat2` on a directory handle: `..`, absolute symlinks and symlinks that
+//! are swapped during the lookup cannot lead outside. Symlinks that stay inside are followed.
 
 use std::{
     ffi::OsStr,
@@ -20,13 +20,13 @@ use rustix::{
 
 use crate::{Error, likeness::nearest, path_rules::PathRules, protected::Kind};
 
-/// How often a lookup is tried again when a rename elsewhere made the kernel unsure.
+/// Maximum number of attempts of a lookup that the kernel answers with `EAGAIN`, because of a concurrent rename.
 const TRIES: usize = 32;
 
-/// How many names of a directory are looked at for one that may have been meant.
+/// Maximum number of directory entries compared to suggest a similar name.
 const NAMES: usize = 2000;
 
-/// A directory that paths do not leave.
+/// A directory that confines all paths resolved through it.
 #[derive(Debug)]
 pub(crate) struct Beneath {
     root: OwnedFd,
@@ -37,7 +37,7 @@ pub(crate) struct Beneath {
 }
 
 impl Beneath {
-    /// Opens the directory itself, which is trusted. `rules` are about what lies below it.
+    /// Opens the directory itself, which is trusted. `rules` apply to everything below it.
     pub(crate) fn open(workdir: &Path, rules: PathRules) -> Result<Self, Error> {
         let path = workdir.to_owned();
         match openat(CWD, workdir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
@@ -65,7 +65,7 @@ impl Beneath {
         }
     }
 
-    /// Opens a directory for listing, or to be worked in.
+    /// Opens a directory for listing or as a working directory.
     pub(crate) fn directory(&self, path: &str) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.suggest(path, errno))?;
@@ -73,7 +73,7 @@ impl Beneath {
         Ok(directory)
     }
 
-    /// What applies below the directory.
+    /// Returns the rules for paths below the directory.
     pub(crate) fn rules(&self) -> &PathRules {
         &self.rules
     }
@@ -88,7 +88,7 @@ impl Beneath {
         }
     }
 
-    /// Checks that something may be created, replaced or removed in a directory.
+    /// Checks that an entry of a directory may be created, replaced or removed.
     fn check_writable(&self, path: &str, directory: &OwnedFd, name: &OsStr) -> Result<(), Error> {
         if self.rules.is_empty() {
             return Ok(());
@@ -103,17 +103,18 @@ impl Beneath {
         }
     }
 
-    /// Opens the directory that holds `path`, making what is missing of it, and gives the name that `path` has in it.
+    /// Opens the parent directory of `path`, creating missing directories, and returns it with the file name.
     pub(crate) fn parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a OsStr), Error> {
         if !self.rules.is_empty() {
-            // Before any directory is made.
+            // Checks before any directory is created.
             self.parent_if_there(path)?;
         }
         let (parent, name) = self.split(path)?;
         let parent = self.make(path, parent)?;
         self.check_writable(path, &parent, name)?;
         if !self.rules.is_empty() {
-            // By the directory that is open now: another one may have been there when the change was permitted.
+            // Checks the directory that is open now: the path may have resolved to another one when the change was
+            // permitted.
             let target = real(&parent).map_err(|errno| self.explain(path, errno))?.join(name);
             if self.rules.needs_approval(&target, Kind::Write) && !self.permitted.contains(&target) {
                 return Err(Error::Protected { path: path.to_owned(), why: "it was not asked for".to_owned() });
@@ -122,7 +123,7 @@ impl Beneath {
         Ok((parent, name))
     }
 
-    /// The same, but makes nothing; there is nothing to open if a directory would have to be made.
+    /// Like [`Self::parent`], but creates nothing; `None` if a directory would have to be created.
     pub(crate) fn parent_if_there<'a>(&self, path: &'a str) -> Result<Option<(OwnedFd, &'a OsStr)>, Error> {
         let (parent, name) = self.split(path)?;
         for above in parent.ancestors() {
@@ -136,7 +137,7 @@ impl Beneath {
                     self.check_writable(path, &directory, missing.join(name).as_os_str())?;
                     return Ok(None);
                 }
-                // `..` after something that is missing: that cannot be made.
+                // `..` after a missing component cannot be created.
                 Err(Errno::NOENT) if above.file_name().is_some() => {}
                 Err(errno) => return Err(self.explain(path, errno)),
             }
@@ -144,7 +145,8 @@ impl Beneath {
         Ok(None)
     }
 
-    /// Lets a file be changed, and says whether that needs approval. The caller has to make sure of it.
+    /// Marks a file as permitted to be changed and returns whether the change needs approval, which the caller must
+    /// obtain.
     pub(crate) fn permit(&mut self, path: &str, kind: Kind) -> Result<bool, Error> {
         if self.rules.is_empty() {
             return Ok(false);
@@ -175,7 +177,7 @@ impl Beneath {
         }
     }
 
-    /// Opens a directory, making what is missing of it, for the sake of the file at `path`.
+    /// Opens a directory, creating missing components, for the file at `path`.
     fn make(&self, path: &str, directory: &Path) -> Result<OwnedFd, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let explain = |errno| self.explain(path, errno);
@@ -194,14 +196,14 @@ impl Beneath {
         }
     }
 
-    /// The path as seen from the root, without its detours: the root itself if it goes back up anywhere.
+    /// Returns the normalized path relative to the root; the root itself if the path contains `..`.
     pub(crate) fn clean(&self, path: &str) -> Result<PathBuf, Error> {
         let parts = self.inside(path)?.components().filter(|part| *part != Component::CurDir);
         let clean: PathBuf = parts.collect();
         Ok(if clean.components().any(|part| part == Component::ParentDir) { PathBuf::new() } else { clean })
     }
 
-    /// The path as seen from the root. That is a matter of spelling; `lookup` is what confines.
+    /// Returns the path relative to the root. This is purely lexical; `lookup` enforces confinement.
     fn inside<'a>(&self, path: &'a str) -> Result<&'a Path, Error> {
         let given = Path::new(path);
         if given.is_relative() {
@@ -210,7 +212,7 @@ impl Beneath {
         given.strip_prefix(&self.path).or(Err(self.explain(path, Errno::XDEV)))
     }
 
-    /// What an error means for a file that should be there, with the name of one that is and may have been meant.
+    /// Maps an error for a file that should exist; for a missing one, suggests a similar existing name.
     fn suggest(&self, path: &str, errno: Errno) -> Error {
         let near = if errno == Errno::NOENT { self.near(path) } else { None };
         match near {
@@ -227,13 +229,13 @@ impl Beneath {
             let name = entry.ok()?.file_name().to_str().ok()?.to_owned();
             (name != "." && name != ".." && !name.contains(char::is_control)).then_some(name)
         });
-        // In their order, because the directory has none.
+        // Sorted, because directory order is arbitrary.
         let mut names: Vec<String> = names.collect();
         names.sort();
         Some(parent.join(nearest(name.to_str()?, names.into_iter())?).display().to_string())
     }
 
-    /// What an error of the kernel means for `path`.
+    /// Maps a kernel error for `path`.
     pub(crate) fn explain(&self, path: &str, errno: Errno) -> Error {
         let path = path.to_owned();
         match errno {
@@ -241,7 +243,7 @@ impl Beneath {
             Errno::NOENT => Error::Missing { path },
             Errno::NOTDIR => Error::NotDirectory { path },
             Errno::ISDIR => Error::Directory { path },
-            // What opening a socket, or a device without a driver, answers.
+            // Errors of opening a socket or a device without a driver.
             Errno::NXIO | Errno::NODEV => Error::Special { path },
             Errno::NOSYS => Error::NoOpenat2,
             other => Error::Io { path, source: other.into() },
@@ -249,10 +251,10 @@ impl Beneath {
     }
 }
 
-/// Real path of an open file or directory, as the kernel has it.
+/// Returns the real path of an open file or directory, as the kernel knows it.
 pub(crate) fn real(opened: &OwnedFd) -> Result<PathBuf, Errno> {
     let link = readlinkat(CWD, format!("/proc/self/fd/{}", opened.as_raw_fd()), Vec::new())?.into_bytes();
-    // The kernel says so of what was removed while it is open.
+    // Suffix that the kernel appends if the file was removed while open.
     let path = link.strip_suffix(b" (deleted)").unwrap_or(&link);
     Ok(PathBuf::from(OsStr::from_bytes(path)))
 }
@@ -263,7 +265,7 @@ fn lookup(root: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno>
     settled(|| openat2(root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
-/// Opens a directory below another one without following any link.
+/// Opens a directory below another one without following symlinks.
 pub(crate) fn lookup_without_links(directory: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -271,7 +273,7 @@ pub(crate) fn lookup_without_links(directory: impl AsFd, path: &Path) -> Result<
     settled(|| openat2(directory.as_fd(), path, flags, Mode::empty(), resolve))
 }
 
-/// Asks again while the kernel is not sure.
+/// Retries while the kernel reports a concurrent rename.
 fn settled(look: impl Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
     let is_unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
     (1..TRIES).map(|_| look()).find(|found| !is_unsure(found)).unwrap_or_else(&look)

@@ -1,4 +1,4 @@
-//! `edit`: pieces of a text file, replaced by others.
+//! The `edit` tool: replaces pieces of a text file.
 
 mod place;
 
@@ -19,13 +19,13 @@ use crate::{
 };
 use place::{Miss, Place, place};
 
-/// How many lines of a file are compared to find the one that may have been meant.
+/// Maximum number of lines compared to suggest a similar one.
 const LINES: usize = 20_000;
 
-/// How much of such a line is shown, in characters.
+/// Maximum length of a suggested line, in characters.
 const SHOWN: usize = 200;
 
-/// How long a difference may be refined; after that it is right, but perhaps larger than it had to be.
+/// Time limit for minimizing a diff; after that it is correct, but possibly larger than necessary.
 const DIFF: Duration = Duration::from_secs(1);
 
 /// Replaces pieces of a text file.
@@ -102,7 +102,7 @@ impl Tool for Edit {
     }
 }
 
-/// Does the work. Blocks.
+/// Applies the edits. Blocks.
 pub(crate) fn edit(files: &FileAccess, call: &Call, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let mut changes = arguments.edits;
@@ -112,7 +112,7 @@ pub(crate) fn edit(files: &FileAccess, call: &Call, arguments: Arguments) -> Res
         (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
     }
     let mut beneath = files.open(&call.workdir)?;
-    // Before it is read: whoever may not write need not know whether the text would have been found.
+    // Checked before the file is read: without write access, the caller must not learn whether the text occurs in it.
     Target::check(&beneath, &path)?;
     let before = Text::load(&beneath, &path, &call.cancel)?.content;
     let pieces = pieces(&path, &before, &changes)?;
@@ -126,14 +126,14 @@ pub(crate) fn edit(files: &FileAccess, call: &Call, arguments: Arguments) -> Res
     Ok(tell(&path, &pieces, &before, &after))
 }
 
-/// A piece of the file, and what will be there.
+/// A range of the file and its replacement.
 struct Piece<'a> {
     place: Place,
     new: &'a str,
     which: String,
 }
 
-/// Where each change has its place, in the order of the file.
+/// Returns the range of each change, in file order.
 fn pieces<'a>(path: &str, content: &str, changes: &'a [Change]) -> Result<Vec<Piece<'a>>, Error> {
     let path = || path.to_owned();
     let mut pieces = Vec::new();
@@ -161,7 +161,7 @@ fn pieces<'a>(path: &str, content: &str, changes: &'a [Change]) -> Result<Vec<Pi
     Ok(pieces)
 }
 
-/// The line of the file that is most like the first of what was not found.
+/// Returns the line of the file that is most similar to the first line of the text that was not found.
 fn hint(content: &str, wanted: &str) -> String {
     let Some(first) = wanted.lines().find(|line| !line.trim().is_empty()) else { return String::new() };
     let lines = content.lines().take(LINES).enumerate().filter(|(_, line)| !line.trim().is_empty());

@@ -1,8 +1,9 @@
-//! The one door to the web for what an agent asks for: GET, from public servers only, within bounds.
+//! Outbound HTTP for agents: GET requests to public servers, with limits.
 //!
-//! Every hop is checked: what the URL says (`destination`), and what its name leads to (`names`) at the moment when the
-//! connection is made, so that there is no time between the check and the use. No proxy, no cookies, no other headers
-//! than those here. Providers of models have their own road; they are chosen by the owner, not by a page.
+//! Every hop is checked: the URL itself (`destination`), and the addresses that its name resolves to (`names`) at the
+//! moment of connecting, so that there is no gap between check and use. No proxy, no cookies, no headers other than
+//! those set here. Requests to model providers do not use this module; they are configured by the owner, not chosen by
+//! a page.
 
 mod address;
 mod body;
@@ -40,37 +41,37 @@ pub use self::{
 };
 use self::{body::Unpacker, names::GuardedNames};
 
-/// Why the web was not asked, or did not answer.
+/// Why a request was refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read as a URL.
+    /// Not a valid URL.
     #[error("this is not a URL that can be used: {why}. It looks like https://example.com/page")]
     NotUrl {
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
-    /// Neither http nor https.
+    /// The scheme is neither http nor https.
     #[error("{scheme} URLs cannot be used: only http and https")]
     Scheme {
-        /// What it is.
+        /// The scheme.
         scheme: String,
     },
-    /// A name or a password in the URL.
+    /// The URL contains a user name or password.
     #[error("URLs with a user name or a password are not used: leave out what is before the @")]
     Userinfo,
-    /// A host name that no server can have.
+    /// Invalid host name.
     #[error("{name:?} is not the name of a server")]
     Name {
         /// The name.
         name: String,
     },
-    /// A port where no web server is expected.
+    /// A port that is not allowed for web servers.
     #[error("port {port} is not used: only 80, 443 and those from 1024 on")]
     Port {
         /// The port.
         port: u16,
     },
-    /// An exception for this host names other ports.
+    /// There is an exception for this host, but with other ports.
     #[error("port {port} of {host} is not used: the owner allows other ports of it")]
     OtherPort {
         /// The host.
@@ -85,19 +86,19 @@ pub enum Error {
     Inside {
         /// The host.
         host: String,
-        /// What it is instead.
+        /// Kind of the address.
         what: &'static str,
     },
-    /// Sent on once too often.
+    /// Too many redirects.
     #[error("the server sent us on more than {most} times")]
     Redirects {
-        /// How often is allowed.
+        /// The limit.
         most: usize,
     },
-    /// The place that a server sent us on to cannot be used.
+    /// The target of a redirect is not allowed.
     #[error("the server sent us on, but {0}")]
     SentOn(Box<Self>),
-    /// No connection, or no answer.
+    /// No connection or no response.
     #[error("{host} cannot be reached ({why})")]
     Unreached {
         /// The host.
@@ -105,24 +106,24 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// It took too long.
+    /// Timeout.
     #[error("{host} did not answer completely within {limit:?}")]
     Slow {
         /// The host.
         host: String,
-        /// The limit that was passed: for the whole, or for the time without news.
+        /// The limit that was exceeded: total time or idle time.
         limit: Duration,
     },
-    /// Packed in a way that nobody asked for.
+    /// The body has a content encoding that was not requested.
     #[error("the server packed its answer in a way that was not asked for")]
     Packed,
-    /// What came cannot be unpacked.
+    /// The body cannot be decompressed.
     #[error("the answer is broken ({why})")]
     Broken {
         /// Why.
         why: String,
     },
-    /// HTTP does not work here at all.
+    /// The HTTP client cannot be built.
     #[error("HTTP cannot be set up: {why}")]
     Setup {
         /// Why.
@@ -131,7 +132,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// In a word: whether we did not want to, or it did not work.
+    /// Returns the outcome for the audit log: `denied` if the request was refused, otherwise `failed`.
     fn word(&self) -> &'static str {
         match self {
             Self::NotUrl { .. }
@@ -152,20 +153,20 @@ impl Error {
     }
 }
 
-/// The bounds of what is asked for.
+/// Limits of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
-    /// What may be reached although it is not public.
+    /// Exceptions to the rule that only public servers may be reached.
     pub allow: Vec<Exception>,
-    /// How long a request may take from first to last.
+    /// Total time limit of a request.
     pub timeout: Duration,
-    /// How long nothing may come.
+    /// Maximum time without receiving data.
     pub idle: Duration,
-    /// How often a server may send us on.
+    /// Maximum number of redirects.
     pub redirects: usize,
-    /// How many bytes of a body are read at most, unpacked.
+    /// Maximum number of body bytes, after decompression.
     pub bytes: usize,
-    /// How we call ourselves.
+    /// The `User-Agent` header.
     pub user_agent: String,
 }
 
@@ -182,10 +183,10 @@ impl Default for Bounds {
     }
 }
 
-/// No request takes longer, whatever its bounds say.
+/// Upper bound of the time limit, regardless of settings.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// What is asked for.
+/// A GET request.
 #[derive(Debug, Clone)]
 pub struct Request {
     url: String,
@@ -194,7 +195,7 @@ pub struct Request {
     asker: Asker,
 }
 
-/// For whom the web is asked, and where that is noted.
+/// Who makes a request, for the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct Asker {
     audit: Audit,
@@ -202,25 +203,25 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The run that calls a tool.
+    /// Returns the run that calls a tool.
     pub fn of(cx: &ToolCx) -> Self {
         Self { audit: cx.audit(), session: cx.session.to_string() }
     }
 }
 
 impl Request {
-    /// Asks for what a URL names, in one of the types that `accept` lists.
+    /// Builds a request for a URL; `accept` is the `Accept` header.
     pub fn new(url: impl Into<String>, accept: &'static str) -> Self {
         Self { url: url.into(), accept, key: None, asker: Asker::default() }
     }
 
-    /// Shows a key to the server, which no redirect carries on to another one.
+    /// Adds an API key header. It is dropped on a redirect to another server.
     pub fn with_key(mut self, header: &'static str, key: HeaderValue) -> Self {
         self.key = Some((header, key));
         self
     }
 
-    /// Has it noted who asks whom.
+    /// Sets who makes the request, for the audit log.
     pub fn by(mut self, asker: Asker) -> Self {
         self.asker = asker;
         self
@@ -241,14 +242,14 @@ impl Request {
     }
 }
 
-/// The door.
+/// The HTTP client for agents' requests.
 pub struct Egress {
     bounds: Bounds,
     exceptions: Arc<[Exception]>,
     names: Arc<dyn Resolve>,
-    /// Whether an address belongs to this machine.
+    /// True if an address belongs to this machine.
     is_own: fn(IpAddr) -> bool,
-    /// Set up when it is needed first: loading the system's root certificates takes a while.
+    /// Built on first use: loading the system's root certificates is slow.
     client: OnceLock<Result<Client, Error>>,
 }
 
@@ -259,13 +260,13 @@ impl fmt::Debug for Egress {
 }
 
 impl Egress {
-    /// A door with such bounds, for names that somebody knows: [`SystemNames`] does.
+    /// Creates a client with these limits and resolver, usually [`SystemNames`].
     pub fn new(bounds: Bounds, names: Arc<dyn Resolve>) -> Self {
         let exceptions = bounds.allow.clone().into();
         Self { bounds, exceptions, names, is_own: own::is_own, client: OnceLock::new() }
     }
 
-    /// Asks, follows where the server sends us, and returns with the head of the answer. Dropping it closes the connection.
+    /// Sends a request, follows redirects, and returns the response head. Dropping it closes the connection.
     pub async fn get(&self, request: &Request) -> Result<Answer, Error> {
         let deadline = Instant::now() + self.bounds.timeout.min(LONGEST);
         let refused = |_: &Error| request.note(Url::parse(&request.url).ok().as_ref(), "denied");
@@ -294,7 +295,7 @@ impl Egress {
         Err(Error::Redirects { most: self.bounds.redirects })
     }
 
-    /// Where a server sends us on to, if that can be used.
+    /// Returns the target of a redirect, if it is allowed.
     fn next(&self, url: &Url, location: &HeaderValue) -> Result<Url, Error> {
         let text = str::from_utf8(location.as_bytes()).map_err(|error| Error::NotUrl { why: error.to_string() })?;
         let next = url.join(text).map_err(|error| Error::NotUrl { why: error.to_string() })?;
@@ -315,21 +316,21 @@ impl Egress {
 
     fn build(&self) -> Result<Client, Error> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // reqwest panics without one. It fails only if another thread was faster, which is as good.
+            // reqwest panics without a provider. This only fails if another thread installed one first, which is fine.
             rustls::crypto::ring::default_provider().install_default().ok();
         }
         let names =
             GuardedNames { names: self.names.clone(), exceptions: self.exceptions.clone(), is_own: self.is_own };
-        // A proxy would resolve names itself, and a redirect is followed only after a check.
+        // A proxy would resolve names itself, and redirects are only followed after a check.
         let builder = Client::builder().no_proxy().redirect(Policy::none()).referer(false);
-        // Unpacked is here, within bounds, whatever else in the house wants reqwest to do.
+        // Decompression is done here, with limits, even if another crate enables it in reqwest.
         let builder = builder.no_gzip().no_brotli().no_deflate().no_zstd();
         let built = builder.dns_resolver(Arc::new(names)).user_agent(&self.bounds.user_agent).build();
         built.map_err(|error| Error::Setup { why: innermost(&error) })
     }
 }
 
-/// The head of an answer, its body still to come.
+/// A response whose body has not been read yet.
 #[derive(Debug)]
 pub struct Answer {
     url: Url,
@@ -339,22 +340,22 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Who answered, after all redirects.
+    /// Returns the final URL, after all redirects.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// The status.
+    /// Returns the HTTP status code.
     pub fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
 
-    /// What the server says of the body's type.
+    /// Returns the `Content-Type` header.
     pub fn content_type(&self) -> Option<&str> {
         self.response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok())
     }
 
-    /// Reads the body, as much of it as the bounds allow.
+    /// Reads the body, up to the size limit.
     pub async fn body(mut self) -> Result<Body, Error> {
         let encoding = self.response.headers().get(CONTENT_ENCODING).map(|it| String::from_utf8_lossy(it.as_bytes()));
         let mut unpacker = Unpacker::new(&encoding.unwrap_or_default(), self.bounds.bytes)?;
@@ -377,7 +378,7 @@ impl Answer {
     }
 }
 
-/// Where a server wants to send us on to, if it does.
+/// Returns the redirect target, if the response is a redirect.
 fn redirect(response: &Response) -> Option<&HeaderValue> {
     let is_redirect = matches!(response.status().as_u16(), 301..=303 | 307 | 308);
     response.headers().get(LOCATION).filter(|_| is_redirect)
@@ -387,13 +388,13 @@ fn host(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
 }
 
-/// Why there was no answer: a name that leads inside, or what the network says.
+/// Maps a connection error: a name that resolves to a non-public address, or a network error.
 fn unreached(url: &Url, error: &reqwest::Error) -> Error {
     let refused = causes(error).find_map(|cause| cause.downcast_ref::<Error>());
     refused.cloned().unwrap_or_else(|| Error::Unreached { host: host(url), why: innermost(error) })
 }
 
-/// The innermost reason. The outer ones only say that there was one.
+/// Returns the innermost cause. The outer errors only wrap it.
 fn innermost(error: &reqwest::Error) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()
 }

@@ -1,22 +1,22 @@
-//! The hunks of a patch, fitted to a text.
+//! Applies the hunks of a patch to a text.
 //!
-//! Lines are compared exactly, then without the white space at their ends, then without any around them, and at last
-//! with plain quotes, dashes and spaces: each look only if the one before found nothing. What stays is left as it is in
-//! the file, with its own line break.
+//! Lines are compared exactly, then without trailing white space, then without surrounding white space, and finally
+//! with quotes, dashes and spaces normalized to ASCII. Each comparison is only used if the previous one found nothing.
+//! Context lines keep their original content and line ending.
 
 use std::ops::Range;
 
 use super::parse::{Hunk, Line};
 use crate::text::{line_break, plain};
 
-/// What some programs put before a text to say that it is UTF-8.
+/// UTF-8 byte order mark.
 const BOM: char = '\u{feff}';
 
-/// The lines that a hunk expects and a file has not.
+/// Lines that a hunk expects and the file does not contain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit(pub(super) String);
 
-/// The text with all hunks applied, each below the one before.
+/// Returns the text with all hunks applied. Each hunk is searched for below the previous one.
 pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, Unfit> {
     let (bom, content) = content.strip_prefix(BOM).map_or(("", content), |rest| (&content[..BOM.len_utf8()], rest));
     let broken: Vec<&str> = content.split_inclusive('\n').collect();
@@ -25,7 +25,7 @@ pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, Unfit> {
     let mut from = 0;
     for hunk in hunks {
         let (place, changes) = fit(&lines, from, hunk)?;
-        // What is added at the end of the file does not keep later hunks from going before it.
+        // An insertion at the end of the file must not prevent later hunks from matching before it.
         if !place.is_empty() || !hunk.above.is_empty() {
             from = place.end;
         }
@@ -61,7 +61,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// A line with the break that it has. Only the last of a file may have none.
+    /// Appends a line with its own line ending. Only the last line of a file may have none.
     fn keep(&mut self, line: &str) {
         if !self.text.is_empty() && !self.text.ends_with(['\n', BOM]) {
             self.text.push_str(self.line_break);
@@ -75,7 +75,7 @@ impl Writer {
     }
 }
 
-/// The lines that a hunk is about, at or below `from`, and what becomes of them.
+/// Finds the lines that a hunk replaces, at or below `from`; returns their range and the hunk's lines.
 fn fit<'a>(lines: &[&str], mut from: usize, hunk: &'a Hunk) -> Result<(Range<usize>, &'a [Line]), Unfit> {
     for above in &hunk.above {
         from = 1 + seek(lines, &[above.as_str()], from, false).ok_or_else(|| Unfit(above.clone()))?;
@@ -90,7 +90,7 @@ fn fit<'a>(lines: &[&str], mut from: usize, hunk: &'a Hunk) -> Result<(Range<usi
         if let Some(start) = seek(lines, &expected, from, hunk.is_last) {
             return Ok((start..start + expected.len(), changes));
         }
-        // A blank line at the end is often only there to part two hunks.
+        // A trailing blank line often only separates two hunks.
         match changes {
             [rest @ .., Line::Keep(blank)] if blank.trim().is_empty() && !rest.is_empty() => changes = rest,
             _ => break,
@@ -107,7 +107,7 @@ fn expected(line: &Line) -> Option<&str> {
     }
 }
 
-/// Where the lines are that are wanted, at or below `from`, or else only as the last ones.
+/// Returns the position of `wanted` at or below `from`; with `is_last`, only at the end of the file.
 fn seek(lines: &[&str], wanted: &[&str], from: usize, is_last: bool) -> Option<usize> {
     let last = lines.len().checked_sub(wanted.len())?;
     let first = if is_last { last.max(from) } else { from };
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::apply_patch::parse::{Step, parse};
 
-    /// Applies hunks as a patch writes them.
+    /// Applies hunks given in patch syntax.
     fn patched(content: &str, hunks: &str) -> Result<String, String> {
         let steps = parse(&format!("*** Begin Patch\n*** Update File: a\n{hunks}\n*** End Patch")).unwrap();
         let [Step::Update { hunks, .. }] = steps.as_slice() else { panic!("not one update: {steps:?}") };

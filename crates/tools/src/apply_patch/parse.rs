@@ -1,4 +1,4 @@
-//! The form of a patch, as models write it.
+//! Parser for the patch format that models write.
 //!
 //! ```text
 //! *** Begin Patch
@@ -15,53 +15,53 @@
 //! *** End Patch
 //! ```
 
-/// What a patch does to a file.
+/// One file operation of a patch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Creates it.
+    /// Creates the file.
     Add { path: String, content: String },
-    /// Removes it.
+    /// Removes the file.
     Delete { path: String },
-    /// Changes it, and perhaps gives it another path.
+    /// Changes the file and optionally moves it.
     Update { path: String, to: Option<String>, hunks: Vec<Hunk> },
 }
 
-/// Lines that change together.
+/// A group of lines that change together.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hunk {
-    /// Lines somewhere above, each below the one before.
+    /// Anchor lines from `@@`, each searched for below the previous one.
     pub(super) above: Vec<String>,
-    /// The lines.
+    /// Context, removed and added lines.
     pub(super) lines: Vec<Line>,
-    /// Whether they are the last of the file.
+    /// True if the hunk must match the end of the file.
     pub(super) is_last: bool,
 }
 
 /// A line of a hunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// It stays.
+    /// Context.
     Keep(String),
-    /// It goes.
+    /// Removed.
     Remove(String),
-    /// It comes.
+    /// Added.
     Add(String),
 }
 
-/// Why a text is not a patch.
+/// Why a text is not a valid patch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
-    /// The line, counted from 1.
+    /// Line number, counted from 1.
     pub(super) line: usize,
-    /// What is wrong there.
+    /// What is wrong in that line.
     pub(super) what: String,
 }
 
-/// Reads a patch.
+/// Parses a patch.
 pub(super) fn parse(input: &str) -> Result<Vec<Step>, Malformed> {
     let mut lines: Vec<&str> = input.trim().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let mut at = 0;
-    // Models that are used to shells wrap it for one.
+    // Some models wrap the patch in a shell here-document.
     if let [first, .., last] = lines.as_slice()
         && matches!(*first, "<<EOF" | "<<'EOF'" | "<<\"EOF\"")
         && last.trim() == "EOF"
@@ -103,12 +103,12 @@ impl<'a> Reader<'a> {
         Some(line)
     }
 
-    /// The line at hand is wrong.
+    /// Returns an error for the current line.
     fn wrong(&self, what: impl Into<String>) -> Malformed {
         Malformed { line: self.at + 1, what: what.into() }
     }
 
-    /// The path that a line gives after `marker`, if it is such a line.
+    /// Returns the path after `marker` if the current line starts with it.
     fn path(&mut self, marker: &str) -> Result<Option<String>, Malformed> {
         let Some(path) = self.peek().and_then(|line| line.trim().strip_prefix(marker)) else { return Ok(None) };
         if path.trim().is_empty() {
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         Ok(Some(path.trim().to_owned()))
     }
 
-    /// What is done to the next file; nothing for a blank line between two.
+    /// Parses the next file operation; `None` for a blank line between two.
     fn step(&mut self) -> Result<Option<Step>, Malformed> {
         if self.peek().is_some_and(|line| line.trim().is_empty()) {
             self.at += 1;
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
             if line.starts_with("***") {
                 break;
             }
-            // Only between hunks; in one it would be a line that stays.
+            // Blank lines are skipped between hunks only; inside a hunk they are context lines.
             if line.trim().is_empty() {
                 self.at += 1;
                 continue;
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The line that stands after `@@`, if one does. Numbers of lines, as `diff` writes them, say nothing here.
+/// Returns the anchor line after `@@`, if any. Line numbers, as `diff` writes them, are ignored.
 fn named(above: &str) -> Option<String> {
     let above = above.strip_prefix(' ').unwrap_or(above);
     let line = match above.split_once(" @@") {

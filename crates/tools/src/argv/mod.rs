@@ -1,8 +1,10 @@
-//! Reads a shell command as words, strictly: what is read is what would be run, or it is not plain. No I/O.
+//! Strict parser for shell commands. Pure, no I/O.
 //!
-//! A command that is plain is never given to a shell as it was written: its own words are run, or a text in which each
-//! of them is quoted. So there is no second reading that could differ from the one that was judged. [`read()`] takes a
-//! command apart, `runners` and `options` know what may run something else, and `safe` what only reads its input.
+//! A command that consists only of literal words, simple quotes and `&&`, `||`, `;`, `|` is *plain*. A plain command is
+//! never given to a shell as written: either its words are executed directly, or a text in which each word is quoted
+//! is. So no second parser can interpret it differently from the one that the policy was checked with. [`read()`]
+//! parses a command, `runners` and `options` know programs and options that can run other programs, and `safe` knows
+//! filters that only read standard input.
 
 mod options;
 mod read;
@@ -14,7 +16,7 @@ use std::fmt;
 pub(crate) use self::{read::mentions, safe::only_filters};
 pub use self::{read::read, safe::SAFE_BINS};
 
-/// Why a command is not plain, for people and models.
+/// Why a command is not plain, as a message for people and models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotPlain(pub String);
 
@@ -27,16 +29,16 @@ impl fmt::Display for NotPlain {
 /// One command of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// How it hangs on the one before it.
+    /// Operator that connects it to the previous command.
     pub joint: Joint,
-    /// Its program as it was written, and its arguments.
+    /// The program as written, and its arguments.
     pub words: Vec<String>,
 }
 
-/// How a command hangs on the one before it.
+/// Operator between a command and the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joint {
-    /// It is the first.
+    /// None: the first command.
     First,
     /// `&&`
     And,
@@ -60,24 +62,25 @@ impl Joint {
     }
 }
 
-/// Why a program with these arguments may run something else, if it may. The name is that of its file.
+/// Returns why a program with these arguments may run other programs, if it may. `name` is its file name.
 pub fn hazard(name: &str, arguments: &[String]) -> Option<NotPlain> {
     runners::runs_others(name).or_else(|| options::hazard(name, arguments)).map(NotPlain)
 }
 
-/// Whether a file holds many programs, and is the one by whose name it is started.
+/// True for multi-call binaries, which choose the program by the name they are started with.
 pub(crate) fn is_many(name: &str) -> bool {
     runners::MANY.contains(&name)
 }
 
-/// What may be allowed for good when this is: its subcommand with anything after it, if that is known to be tame.
+/// Returns how many leading arguments an "allow always" rule may be limited to: the subcommand, if it is known to be
+/// harmless with any arguments after it.
 pub(crate) fn family(name: &str, arguments: &[String]) -> Option<usize> {
     let first = arguments.first()?;
     options::TAME.iter().any(|(program, tame)| *program == name && tame.contains(&first.as_str())).then_some(1)
 }
 
-/// A text that means these words and nothing else to any shell: the program of each is a whole path, which is neither
-/// builtin nor alias, and each word is quoted.
+/// Returns a shell script that means exactly these words in any shell: each program is an absolute path, which is
+/// neither a builtin nor an alias, and each word is quoted.
 pub fn script(parts: &[Part]) -> String {
     let part = |part: &Part| {
         let words: Vec<_> = part.words.iter().map(|word| quoted(word)).collect();

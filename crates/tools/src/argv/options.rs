@@ -1,7 +1,7 @@
-//! Arguments with which a program that is tame otherwise runs others, or writes where it likes.
+//! Arguments that make an otherwise harmless program run other programs or write to arbitrary files.
 
-/// Programs whose first argument says what they do, and what they do that is tame. Anything else may be an alias or a
-/// program of its own.
+/// Programs with subcommands, and their harmless subcommands. Any other subcommand may be an alias or an external
+/// program.
 pub(super) const TAME: &[(&str, &[&str])] = &[
     (
         "git",
@@ -32,7 +32,7 @@ pub(super) const TAME: &[(&str, &[&str])] = &[
     ("go", &["build", "doc", "fmt", "list", "test", "version", "vet"]),
 ];
 
-/// Options that are not tame. One letter is also looked for among others behind one dash; a long one may be shortened.
+/// Harmful options by program. A one-letter option is also found within a cluster; a long one may be abbreviated.
 const HARMFUL: &[(&[&str], &[&str])] = &[
     (&["find", "gfind"], &["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fls", "-files0-from"]),
     (&["fd", "fdfind"], &["-x", "-X", "--exec", "--exec-batch"]),
@@ -151,10 +151,10 @@ const HARMFUL: &[(&[&str], &[&str])] = &[
     (&["chmod", "chown"], &["-R", "--recursive", "--reference"]),
 ];
 
-/// The same for one subcommand.
+/// Harmful options of one subcommand.
 const HARMFUL_AFTER: &[(&str, &str, &[&str])] = &[("git", "add", &["-e", "-i", "-p"])];
 
-/// Why arguments are not tame, if they are not.
+/// Returns why the arguments are harmful, if they are.
 pub(super) fn hazard(name: &str, arguments: &[String]) -> Option<String> {
     let told = |word: &str| Some(format!("{name} with {word} can run or change something else"));
     if let Some((_, tame)) = TAME.iter().find(|(program, _)| *program == name) {
@@ -172,7 +172,7 @@ pub(super) fn hazard(name: &str, arguments: &[String]) -> Option<String> {
     found.into_iter().next().and_then(|word| told(word))
 }
 
-/// Whether a word is an option, alone, with others, shortened or with a value.
+/// True if a word is this option: alone, in a cluster, abbreviated or with a value.
 fn is_meant(option: &str, word: &str) -> bool {
     let name = word.split('=').next().unwrap_or(word);
     match option.strip_prefix("--") {
@@ -180,7 +180,7 @@ fn is_meant(option: &str, word: &str) -> bool {
         None if option.len() == 2 && option.starts_with('-') => {
             word.starts_with('-') && !word.starts_with("--") && word.contains(&option[1..])
         }
-        // Programs with long options behind one dash take two, too.
+        // Programs with single-dash long options accept two dashes, too.
         None => word.starts_with(option) || word.strip_prefix('-').is_some_and(|word| word.starts_with(option)),
     }
 }

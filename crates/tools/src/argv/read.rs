@@ -1,9 +1,9 @@
-//! From a command to its words.
+//! Splits a command into words.
 
 use super::{Joint, NotPlain, Part, hazard, runners};
 
-/// Takes a command apart. Plain is what consists of plain words, simple quotes and `&&`, `||`, `;`, `|`, and runs
-/// nothing but the programs that it names.
+/// Parses a command. Fails unless it consists of literal words, simple quotes and `&&`, `||`, `;`, `|`, and runs only
+/// the programs that it names.
 pub fn read(command: &str) -> Result<Vec<Part>, NotPlain> {
     let mut reader = Reader { rest: command, parts: Vec::new(), joint: Joint::First, words: Vec::new() };
     reader.all()?;
@@ -57,7 +57,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Ends a command of the chain; the next hangs on it like this.
+    /// Ends the current command of the chain; `joint` connects the next one.
     fn end(&mut self, joint: Joint) -> Result<(), NotPlain> {
         let words = std::mem::take(&mut self.words);
         if words.is_empty() {
@@ -80,7 +80,7 @@ impl Reader<'_> {
         Ok(Some(joint))
     }
 
-    /// The next word; `None` at the end.
+    /// Returns the next word; `None` at the end.
     fn word(&mut self) -> Result<Option<String>, NotPlain> {
         let mut word = None;
         while let Some(letter) = self.rest.chars().next() {
@@ -98,7 +98,7 @@ impl Reader<'_> {
         Ok(word)
     }
 
-    /// What is between quotes.
+    /// Returns the text between quotes.
     fn quotes(&mut self, quote: char) -> Result<&str, NotPlain> {
         let Some((inner, rest)) = self.rest[1..].split_once(quote) else { return no("a quote is not closed") };
         if quote == '"'
@@ -132,7 +132,7 @@ fn meaning(letter: char) -> String {
     }
 }
 
-/// Everything in a command that may name a file or a program, whether it is plain or not.
+/// Returns everything in a command, plain or not, that could be the name of a file or program.
 pub(crate) fn mentions(command: &str) -> impl Iterator<Item = &str> {
     let is_between =
         |letter: char| letter.is_whitespace() || letter.is_control() || "'\"`$(){}<>|&;=,\\".contains(letter);

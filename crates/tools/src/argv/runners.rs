@@ -1,6 +1,6 @@
-//! Programs that run others: shells, interpreters, wrappers, and what can be talked into it.
+//! Programs that run others: shells, interpreters, wrappers, and programs with options or scripts that do.
 
-/// What a shell does itself and another program cannot do for it, and the words of its grammar.
+/// Shell builtins that no external program can replace, and reserved words of the shell grammar.
 pub(super) const BUILTIN: &[&str] = &[
     ".",
     ":",
@@ -74,7 +74,7 @@ pub(super) const BUILTIN: &[&str] = &[
     "while",
 ];
 
-/// Files that hold many programs.
+/// Multi-call binaries.
 pub(super) const MANY: &[&str] = &["busybox", "coreutils", "toybox"];
 
 const SHELLS: &[&str] = &[
@@ -262,7 +262,7 @@ const WRAPPERS: &[&str] = &[
     "nodenv",
 ];
 
-/// What runs a command if it is asked to, in too many ways to tell.
+/// Programs that can run commands through more options and configuration files than can be listed.
 const WILLING: &[&str] = &[
     "ansible",
     "ansible-playbook",
@@ -374,9 +374,9 @@ const WILLING: &[&str] = &[
     "protoc",
 ];
 
-/// Why a program of this name runs others, if it does.
+/// Returns why a program of this name runs others, if it does.
 pub(super) fn runs_others(name: &str) -> Option<String> {
-    // python3.12 is a python, and a version can hang on a dash.
+    // `python3.12` counts as `python`; a version may also follow a dash.
     let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-' | '_'));
     let is_in = |list: &[&str]| list.contains(&name) || list.contains(&plain);
     if is_in(SHELLS) {

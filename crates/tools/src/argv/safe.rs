@@ -1,21 +1,21 @@
-//! Programs that only read their input, as long as their arguments name no file: they need no rule.
+//! Filters that only read standard input as long as their arguments name no file; they need no allowlist rule.
 
 use super::Part;
 
-/// What such a program takes. Anything else makes it one that needs a rule.
+/// Accepted arguments of a filter. Any other argument makes it require a rule.
 struct Filter {
     name: &'static str,
-    /// How many words besides options: a pattern, a program, sets of letters. None of them is a file.
+    /// Maximum number of words besides options (a pattern, a script, character sets). None of them is a file.
     words: usize,
-    /// Options of one letter.
+    /// One-letter options without a value.
     flags: &'static str,
-    /// Those with a value.
+    /// One-letter options with a value.
     valued: &'static str,
     /// Long options.
     long: &'static [&'static str],
 }
 
-/// Their names; the config may name fewer.
+/// Names of the known filters; the config may select a subset.
 pub const SAFE_BINS: [&str; 9] = ["jq", "grep", "cut", "sort", "uniq", "head", "tail", "tr", "wc"];
 
 const FILTERS: [Filter; 9] = [
@@ -54,7 +54,7 @@ const FILTERS: [Filter; 9] = [
     Filter { name: "wc", words: 0, flags: "cmlLw", valued: "", long: &["--bytes", "--chars", "--lines", "--words"] },
 ];
 
-/// Whether a part reads its input only: a known program with arguments that cannot name a file.
+/// True if a command only reads standard input: a known filter with arguments that cannot name a file.
 pub(crate) fn only_filters(part: &Part) -> bool {
     let Some((program, arguments)) = part.words.split_first() else { return false };
     let name = program.rsplit('/').next().unwrap_or_default();
@@ -67,7 +67,7 @@ impl Filter {
         let mut arguments = arguments.iter();
         while let Some(word) = arguments.next() {
             let is_fine = match word.strip_prefix('-') {
-                // Standard input by name is no file; nor is what comes after a bare `--` an option.
+                // `-` is standard input, not a file; words after a bare `--` are not options.
                 Some("" | "-") => false,
                 Some(_) if word.starts_with("--") => self.long.contains(&word.as_str()),
                 Some(letters) if self.counts(letters) => true,
@@ -92,18 +92,18 @@ impl Filter {
         true
     }
 
-    /// Whether it is a count of lines, as in `head -5`.
+    /// True for a line count, as in `head -5`.
     fn counts(&self, letters: &str) -> bool {
         matches!(self.name, "head" | "tail") && letters.bytes().all(|byte| byte.is_ascii_digit())
     }
 }
 
-/// Whether a word does not even look like a path.
+/// True if a word does not look like a path.
 fn is_no_file(word: &str) -> bool {
     !word.contains('/') && !word.starts_with('~') && !word.starts_with("..")
 }
 
-/// Whether a program of jq needs no other file, and does not look at the environment.
+/// True if a jq program loads no other file and does not read the environment.
 fn is_alone(program: &str) -> bool {
     !["import", "include", "env", "ENV", "input_filename", "modulemeta", "get_search_list"]
         .iter()

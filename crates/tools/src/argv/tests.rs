@@ -1,4 +1,4 @@
-//! Commands that are plain, and those that only look so.
+//! Tests of commands that are plain, and of commands that only look plain.
 
 use proptest::prelude::*;
 
@@ -135,7 +135,7 @@ proptest! {
     #[test]
     fn a_script_reads_back_as_the_same_words(all in proptest::collection::vec("[ -~é]{0,12}", 1..5)) {
         let mut words = vec!["/bin/ls".to_owned()];
-        // A quote inside a word is written with a backslash, which the reader refuses.
+        // A quote inside a word is written with a backslash, which the parser rejects.
         words.extend(all.into_iter().map(|word| word.replace('\'', "")));
         let parts = vec![Part { joint: Joint::First, words }];
         prop_assert_eq!(read(&script(&parts)).unwrap(), parts);

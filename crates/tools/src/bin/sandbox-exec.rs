@@ -1,4 +1,5 @@
-//! The last step into a sandbox as a program of its own: for tests of this crate, which have no gateway to start again.
+//! The last step into a sandbox as a separate binary, for this crate's tests, which have no gateway binary to
+//! re-execute.
 
 use std::process::ExitCode;
 

@@ -1,34 +1,35 @@
-//! Where in a text another one is: exactly, or else but for what models do not see or do not keep.
+//! Locates a text in another one, exactly or with tolerance for details that models do not see or reproduce.
 //!
-//! There are two looks at a text, the second only if the first found nothing: as it is but for the kind of its line
-//! breaks; and without the white space at the ends of lines, with plain quotes, dashes and spaces. Each must find one place.
+//! There are two passes, the second only if the first found nothing: an exact one that ignores the kind of line breaks,
+//! and a loose one that also ignores white space at line ends and normalizes quotes, dashes and spaces. Each must find
+//! exactly one match.
 
 use std::ops::Range;
 
 use crate::text::{plain, with_plain_breaks};
 
-/// How many places are counted before it is enough.
+/// Maximum number of matches that are counted.
 const ENOUGH: usize = 1000;
 
-/// Where a text was found.
+/// A match.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The bytes that it takes up.
+    /// Byte range of the match.
     pub(super) range: Range<usize>,
-    /// Whether only the second look found it.
+    /// True if only the loose pass found it.
     pub(super) is_loose: bool,
 }
 
-/// Why a text has no place.
+/// Why there is no unique match.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Miss {
-    /// It is not there.
+    /// No match.
     Nowhere,
-    /// It is there that often.
+    /// This many matches.
     Often(usize),
 }
 
-/// Finds the one place of a text that is not empty.
+/// Finds the only match of a non-empty text.
 pub(super) fn place(content: &str, wanted: &str) -> Result<Place, Miss> {
     let wanted = with_plain_breaks(wanted);
     let seen = Seen::new(content, str::to_owned);
@@ -42,18 +43,18 @@ pub(super) fn place(content: &str, wanted: &str) -> Result<Place, Miss> {
     if bared.trim().is_empty() {
         return Err(Miss::Nowhere);
     }
-    // White space that is overlooked at the end of what is wanted must be at the end of a line, too.
+    // If trailing white space of the wanted text is ignored, the match must end at a line end.
     let needs_end = wanted.ends_with(|last: char| last != '\n' && last.is_whitespace());
     let fits = |end: usize| !needs_end || matches!(seen.text.as_bytes().get(end), None | Some(b'\n'));
     only(&seen.text, &bared, fits).map(|range| Place { range: seen.original(range), is_loose: true })
 }
 
-/// A line without what is overlooked in a loose look.
+/// Normalizes a line for the loose pass.
 fn bare(line: &str) -> String {
     line.trim_end().chars().map(plain).collect()
 }
 
-/// The only place of a text, where places may overlap and must have an end that fits.
+/// Returns the only match, counting overlapping matches, whose end satisfies `fits`.
 fn only(content: &str, wanted: &str, fits: impl Fn(usize) -> bool) -> Result<Range<usize>, Miss> {
     let step = wanted.chars().next().map_or(1, char::len_utf8);
     let mut first = None;
@@ -74,7 +75,7 @@ fn only(content: &str, wanted: &str, fits: impl Fn(usize) -> bool) -> Result<Ran
     }
 }
 
-/// A text as a look sees it, line by line, and where each line is in the original.
+/// A text as normalized for a pass, with the position of each line in the original.
 struct Seen<'a> {
     content: &'a str,
     text: String,
@@ -82,14 +83,14 @@ struct Seen<'a> {
 }
 
 struct Line {
-    /// Where it starts in what is seen.
+    /// Start in the normalized text.
     seen: usize,
-    /// What it takes up of the original, without its line break.
+    /// Byte range in the original, without the line break.
     original: Range<usize>,
 }
 
 impl<'a> Seen<'a> {
-    /// A look must see each character as one, and may only leave out some at the end of a line.
+    /// `look` must map each character to one character and may only drop characters at the end of a line.
     fn new(content: &'a str, look: impl Fn(&str) -> String) -> Self {
         let mut seen = Self { content, text: String::new(), lines: Vec::new() };
         let mut start = 0;
@@ -113,13 +114,14 @@ impl<'a> Seen<'a> {
         let start = self.position(range.start);
         let line = self.line(range.end);
         let ends_line = matches!(self.text.as_bytes().get(range.end), None | Some(b'\n'));
-        // What was left out at the end of a line goes with it, unless nothing of that line was seen.
+        // White space dropped at the end of a line belongs to the match, unless the match includes nothing of that
+        // line.
         let end = if ends_line && range.end > line.seen { line.original.end } else { self.position(range.end) };
         start..end.max(start)
     }
 
     fn line(&self, at: usize) -> &Line {
-        // There is a line that starts at 0, so one is always before.
+        // The first line starts at 0, so there is always one at or before `at`.
         &self.lines[self.lines.partition_point(|line| line.seen <= at) - 1]
     }
 
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(found(&"ab".repeat(5000), "ab"), Err(Miss::Often(ENOUGH)));
     }
 
-    /// What both looks see of a text.
+    /// The text as the loose pass normalizes it.
     fn bared(text: &str) -> String {
         with_plain_breaks(text).split('\n').map(bare).collect::<Vec<_>>().join("\n")
     }
@@ -196,7 +198,7 @@ mod tests {
         fn what_is_there_has_a_place(content in "[ab\u{e9}'\u{2019}\r\n]{1,40}", from in 0..40_usize, length in 1..6_usize) {
             let from = from % content.chars().count();
             let wanted: String = content.chars().skip(from).take(length).collect();
-            // Half a line break is not a text that anybody wants.
+            // Half of a CRLF is not a realistic search text.
             prop_assume!(!wanted.ends_with('\r') && !wanted.starts_with('\n'));
             let found = place(&content, &wanted).map(|place| with_plain_breaks(&content[place.range]));
             let is_there = match &found {

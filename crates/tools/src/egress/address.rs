@@ -1,11 +1,11 @@
-//! Which addresses are on the public internet. Every other one is somebody's inside.
+//! Classifies IP addresses: which are on the public internet.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
 
-/// A block of addresses: those that begin with the same bits.
+/// A CIDR block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Net {
     start: IpAddr,
@@ -18,12 +18,12 @@ impl Net {
         Self { start: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), bits }
     }
 
-    /// A block whose first 32 bits say all.
+    /// A block with a prefix of at most 32 bits.
     const fn v6(high: u16, low: u16, bits: u8) -> Self {
         Self { start: IpAddr::V6(Ipv6Addr::new(high, low, 0, 0, 0, 0, 0, 0)), bits }
     }
 
-    /// Whether an address is in it.
+    /// True if the block contains an address.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         let bits = u32::from(self.bits);
         match (self.start, address) {
@@ -38,7 +38,7 @@ impl Net {
     }
 }
 
-/// A text is not a block of addresses such as `10.0.0.0/8`.
+/// The text is not a CIDR block such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotNet;
 
@@ -54,7 +54,7 @@ impl FromStr for Net {
     }
 }
 
-/// What is special among the addresses of IPv4, by IANA's registry, and two cloud services with public addresses.
+/// Special-purpose IPv4 blocks from IANA's registry, and public addresses of two cloud metadata services.
 const SPECIAL_V4: &[(Net, &str)] = &[
     (Net::v4([0, 0, 0, 0], 8), "this machine"),
     (Net::v4([10, 0, 0, 0], 8), "a private network"),
@@ -74,27 +74,27 @@ const SPECIAL_V4: &[(Net, &str)] = &[
     (Net::v4([240, 0, 0, 0], 4), "reserved"),
 ];
 
-/// The only part of IPv6 that is given to the public.
+/// The only global unicast block of IPv6.
 const PUBLIC_V6: Net = Net::v6(0x2000, 0, 3);
 
-/// What is special in that part.
+/// Special-purpose blocks within it.
 const SPECIAL_V6: &[(Net, &str)] = &[
-    // Teredo tunnels, which carry any IPv4 address, are in it.
+    // Includes Teredo, which embeds any IPv4 address.
     (Net::v6(0x2001, 0, 23), "reserved"),
     (Net::v6(0x2001, 0xdb8, 32), "for examples only"),
-    // 6to4, which carries any IPv4 address.
+    // 6to4, which embeds any IPv4 address.
     (Net::v6(0x2002, 0, 16), "a tunnel"),
     (Net::v6(0x3fff, 0, 20), "for examples only"),
 ];
 
-/// What is outside of that part and has a name of its own.
+/// Blocks outside of it that have a specific description.
 const NAMED_V6: &[(Net, &str)] = &[
     (Net::v6(0xfc00, 0, 7), "a private network"),
     (Net::v6(0xfe80, 0, 10), "the local link"),
     (Net::v6(0xff00, 0, 8), "a multicast group"),
 ];
 
-/// What an address is if it is not a public one.
+/// Returns what kind of address it is, if it is not public.
 pub(super) fn inside(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => found(SPECIAL_V4, address.into()),
@@ -119,15 +119,15 @@ fn found(table: &[(Net, &'static str)], address: IpAddr) -> Option<&'static str>
     table.iter().find(|(net, _)| net.contains(address)).map(|(_, what)| *what)
 }
 
-/// The IPv4 address that one of IPv6 stands for: mapped (`::ffff:a.b.c.d`), or through NAT64 (`64:ff9b::a.b.c.d`), which
-/// is how a network without IPv4 reaches the public servers that have nothing else.
+/// Returns the IPv4 address embedded in an IPv6 one: mapped (`::ffff:a.b.c.d`), or NAT64 (`64:ff9b::a.b.c.d`), through
+/// which an IPv6-only network reaches public IPv4 servers.
 pub(super) fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let low = Ipv4Addr::from_bits((address.to_bits() & u128::from(u32::MAX)) as u32);
     let is_nat64 = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
     address.to_ipv4_mapped().or_else(|| is_nat64.then_some(low))
 }
 
-/// Whether the lower half says "tunnel to the IPv4 address that follows".
+/// True for ISATAP addresses, whose lower half means "tunnel to the IPv4 address that follows".
 fn isatap(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     matches!(segments[4], 0 | 0x200) && segments[5] == 0x5efe

@@ -1,4 +1,4 @@
-//! A body that comes in pieces, unpacked, up to a size. Packed or not, no more than that is ever held.
+//! Collects and decompresses a response body up to a size limit. Never buffers more than that.
 
 use std::io::{self, Write};
 
@@ -6,23 +6,23 @@ use flate2::write::MultiGzDecoder;
 
 use super::Error;
 
-/// What was read of a body.
+/// A response body, possibly truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body {
-    /// The bytes, unpacked.
+    /// The decompressed bytes.
     pub bytes: Vec<u8>,
-    /// Whether there are no more.
+    /// True if the body was not truncated.
     pub is_whole: bool,
 }
 
-/// A body in the making.
+/// Decoder of a body that is being received.
 pub(super) enum Unpacker {
     Plain(Capped),
     Gzip(MultiGzDecoder<Capped>),
 }
 
 impl Unpacker {
-    /// For what the header `Content-Encoding` says.
+    /// Creates a decoder for a `Content-Encoding` header.
     pub(super) fn new(encoding: &str, most: usize) -> Result<Self, Error> {
         let kept = Capped { bytes: Vec::new(), most, is_full: false };
         match encoding.trim().to_ascii_lowercase().as_str() {
@@ -32,7 +32,7 @@ impl Unpacker {
         }
     }
 
-    /// Takes the next bytes; whether more are wanted.
+    /// Decodes the next bytes; returns whether more are wanted.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let written = match self {
             Self::Plain(kept) => kept.write_all(bytes),
@@ -46,7 +46,7 @@ impl Unpacker {
         }
     }
 
-    /// What there is, after the last bytes.
+    /// Returns the body after the last bytes.
     pub(super) fn finish(mut self) -> Result<Body, Error> {
         if let Self::Gzip(decoder) = &mut self
             && let Err(error) = decoder.try_finish()
@@ -66,7 +66,7 @@ impl Unpacker {
     }
 }
 
-/// Keeps so many bytes and refuses the next.
+/// A buffer that rejects writes beyond its limit.
 #[derive(Debug, Default)]
 pub(super) struct Capped {
     bytes: Vec<u8>,
@@ -102,7 +102,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Pushes piece by piece; the body, and how many pieces were taken.
+    /// Decodes a body chunk by chunk; returns it with the number of chunks consumed.
     fn unpack(encoding: &str, packed: &[u8], piece: usize, most: usize) -> Result<(Body, usize), String> {
         let mut unpacker = Unpacker::new(encoding, most).map_err(|error| error.to_string())?;
         let mut taken = 0;

@@ -1,4 +1,4 @@
-//! Whether a URL may be asked for, as far as its text tells. What a name leads to is checked in `names`.
+//! Checks a URL's text. The addresses that its host name resolves to are checked in `names`.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,16 @@ use super::{
     exception::{Exception, Verdict, covers, is_named, verdict},
 };
 
-/// Longer URLs are not for reading.
+/// Maximum length of a URL.
 const LONGEST: usize = 2048;
 
-/// Names that lead inside wherever they are resolved; asking for them would only tell others what is asked for.
+/// Top-level names that always resolve to local addresses. They are not even looked up, because that would leak the
+/// query to DNS servers.
 const INNER_NAMES: &[&str] = &["localhost", "local", "internal", "home.arpa"];
 
-/// Reads a URL and checks it. What comes back is what will be dialled: names are lower case and without a final dot.
+/// Parses and checks a URL. Its host is the one that will be dialled: lower case, without a trailing dot.
 pub(super) fn parse(text: &str, exceptions: &[Exception]) -> Result<Url, Error> {
-    // The parser would pass over them, so that the eye and the machine read different things.
+    // The URL parser ignores control characters, so that people and the parser would read different URLs.
     if text.len() > LONGEST || text.contains(char::is_control) {
         return Err(Error::NotUrl { why: format!("it has control characters or more than {LONGEST} bytes") });
     }
@@ -27,7 +28,7 @@ pub(super) fn parse(text: &str, exceptions: &[Exception]) -> Result<Url, Error> 
     check(url, exceptions)
 }
 
-/// Checks a URL, also one that a redirect names.
+/// Checks a parsed URL, including the target of a redirect.
 pub(super) fn check(mut url: Url, exceptions: &[Exception]) -> Result<Url, Error> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(Error::Scheme { scheme: url.scheme().to_owned() });
@@ -60,7 +61,7 @@ pub(super) fn check(mut url: Url, exceptions: &[Exception]) -> Result<Url, Error
     Ok(url)
 }
 
-/// Checks where a host is.
+/// Checks that an address is public or covered by an exception.
 pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[Exception]) -> Result<(), Error> {
     match inside(address) {
         Some(what) if !covers(exceptions, address) => Err(Error::Inside { host: host.to_owned(), what }),
@@ -68,7 +69,7 @@ pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[Exception
     }
 }
 
-/// The address that a URL names in place of a host.
+/// Returns the IP address in a URL that has one instead of a host name.
 pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     match url.host()? {
         Host::Domain(_) => None,
@@ -77,7 +78,7 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
-/// Checks that a host is not this machine, by whichever of its addresses.
+/// Checks that an address does not belong to this machine.
 pub(super) fn check_own(
     host: &str,
     address: IpAddr,
@@ -89,7 +90,8 @@ pub(super) fn check_own(
     Err(Error::Inside { host: host.to_owned(), what: "an address of this machine" })
 }
 
-/// A name is labels of letters, digits and hyphens, so that nobody can read it in another way than we do.
+/// Accepts only labels of letters, digits, hyphens and underscores, so that every parser reads the name in the same
+/// way.
 fn check_name(name: &str) -> Result<(), Error> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_plain);

@@ -1,4 +1,4 @@
-//! What may be reached although it is not on the public internet, because the owner says so.
+//! Exceptions, configured by the owner, to the rule that only public servers may be reached.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -6,9 +6,9 @@ use reqwest::Url;
 
 use super::address::Net;
 
-/// Something that may be reached although it is not on the public internet.
+/// A non-public destination that may be reached.
 ///
-/// Written as a host (`box.lan`, `127.0.0.1`, `[::1]`), a host and its port (`localhost:8888`), or a block of addresses
+/// Written as a host (`box.lan`, `127.0.0.1`, `[::1]`), a host and its port (`localhost:8888`), or a CIDR block
 /// (`10.0.0.0/8`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception(Kind);
@@ -20,7 +20,7 @@ enum Kind {
     Net(Net),
 }
 
-/// A text is not an [`Exception`].
+/// The text is not an [`Exception`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not a host such as box.lan or localhost:8888, and not a block of addresses such as 10.0.0.0/8")]
 pub struct BadException(String);
@@ -36,7 +36,8 @@ impl FromStr for Exception {
         if text.contains(['@', '?', '#', '\\']) || text.contains(char::is_whitespace) {
             return Err(bad());
         }
-        // A host of an https URL has the port 443 left out, so the other scheme tells whether one was written.
+        // An https URL omits port 443 and an http URL port 80; parsing with both schemes shows whether a port was
+        // written.
         let [http, https] = ["http", "https"].map(|scheme| Url::parse(&format!("{scheme}://{text}/")).ok());
         let (http, https) = http.zip(https).ok_or_else(bad)?;
         let name = http.host_str().ok_or_else(bad)?.trim_end_matches('.').to_owned();
@@ -44,18 +45,18 @@ impl FromStr for Exception {
     }
 }
 
-/// What a list of exceptions says of a host and a port.
+/// Result of looking up a host and port in the exceptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It may be reached, wherever it is.
+    /// Allowed, whatever its address is.
     Allowed,
-    /// It is named, but with other ports only.
+    /// The host is listed, but only with other ports.
     OtherPort,
-    /// Nothing is said.
+    /// Not listed.
     Unnamed,
 }
 
-/// Looks a host up among exceptions.
+/// Looks up a host and port in the exceptions.
 pub(super) fn verdict(exceptions: &[Exception], host: &str, port: u16) -> Verdict {
     let mut verdict = Verdict::Unnamed;
     for Exception(kind) in exceptions {
@@ -72,12 +73,12 @@ pub(super) fn verdict(exceptions: &[Exception], host: &str, port: u16) -> Verdic
     verdict
 }
 
-/// Whether a host is named, on whatever port.
+/// True if a host is listed, with any port.
 pub(super) fn is_named(exceptions: &[Exception], host: &str) -> bool {
     exceptions.iter().any(|Exception(kind)| matches!(kind, Kind::Host(name, _) if name == host))
 }
 
-/// Whether an address is in one of the blocks.
+/// True if an address is in a listed block.
 pub(super) fn covers(exceptions: &[Exception], address: IpAddr) -> bool {
     exceptions.iter().any(|Exception(kind)| matches!(kind, Kind::Net(net) if net.contains(address)))
 }

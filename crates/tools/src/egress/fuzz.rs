@@ -1,4 +1,4 @@
-//! R50: names of hosts, damaged in every way that a seed gives. `cargo xtask fuzz` runs this for longer.
+//! R50: fuzz test for host names. `cargo xtask fuzz` runs it for longer.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use super::{
     destination::{check, parse},
 };
 
-/// How many damaged copies are read, unless `FUZZ_ROUNDS` says otherwise.
+/// Number of mutated inputs, unless `FUZZ_ROUNDS` overrides it.
 const ROUNDS: u64 = 20_000;
 
 #[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
@@ -15,7 +15,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Numbers that are the same for the same seed.
+/// Deterministic random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -64,8 +64,8 @@ fn damaged(seed: u64) -> String {
     format!("https://{}/", host.into_iter().collect::<String>())
 }
 
-/// Whatever name is let through is plain labels or a public address, and reads the same when it is read again: the name
-/// that was decided about is the name that is dialled.
+/// Every accepted name consists of plain labels or is a public address, and parses to the same value again: the name
+/// that was checked is the name that is dialled.
 #[test]
 fn r50_fuzz_hostname() {
     let from = number("FUZZ_FROM").unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What names lead to, checked at the moment of use: the addresses that were checked are the ones that are dialled.
+//! DNS resolution with checks at the moment of use: the addresses that were checked are the ones that are dialled.
 
 use std::{io, net::IpAddr, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::{
     exception::{Exception, is_named},
 };
 
-/// The names that this machine knows and can ask for.
+/// The system's resolver.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemNames;
 
@@ -22,7 +22,7 @@ impl Resolve for SystemNames {
     }
 }
 
-/// Names of which none leads inside, unless an exception says that it may.
+/// Resolver that rejects names with a non-public address, unless an exception allows it.
 pub(super) struct GuardedNames {
     pub(super) names: Arc<dyn Resolve>,
     pub(super) exceptions: Arc<[Exception]>,
@@ -40,7 +40,7 @@ impl Resolve for GuardedNames {
                 return Err(io::Error::other("the name has no address").into());
             }
             if !is_named(&exceptions, &host) {
-                // One bad address is enough: who mixes them wants us to try until we are inside.
+                // One bad address rejects the whole answer: a server that mixes them is attempting DNS rebinding.
                 for address in &found {
                     destination::check_address(&host, address.ip(), &exceptions)?;
                     destination::check_own(&host, address.ip(), (&exceptions, is_own))?;

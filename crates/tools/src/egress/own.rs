@@ -1,4 +1,4 @@
-//! The addresses of this machine itself: a public or private one leads here as well as `127.0.0.1` does.
+//! Addresses of this machine's interfaces, which reach local services just like `127.0.0.1`.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use super::address::{Net, carried};
 
-/// Whether an address belongs to this machine. Asked for each connection, because interfaces come and go.
+/// True if an address belongs to this machine. Not cached, because interfaces change.
 pub(super) fn is_own(address: IpAddr) -> bool {
     let address = match address {
         IpAddr::V6(v6) => carried(v6).map_or(address, IpAddr::V4),
@@ -16,20 +16,20 @@ pub(super) fn is_own(address: IpAddr) -> bool {
     is_source(address) || is_listed(address)
 }
 
-/// Whether the system would speak to an address from that address. Nothing is sent. It does not hold for a second address
-/// in the same network, which is spoken to from the first.
+/// True if the system would use an address as source to reach itself. Sends nothing. Fails to detect a second address
+/// in the same network, for which the first is the source.
 fn is_source(address: IpAddr) -> bool {
     let unspecified: IpAddr =
         if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let source = UdpSocket::bind((unspecified, 0)).and_then(|socket| {
-        // Any port: no packet goes there.
+        // Any port will do, because no packet is sent.
         socket.connect(SocketAddr::new(address, 9))?;
         socket.local_addr()
     });
     source.is_ok_and(|source| source.ip() == address)
 }
 
-/// Whether Linux lists an address as one of its own.
+/// True if Linux lists an address as local.
 fn is_listed(address: IpAddr) -> bool {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     match address {
@@ -38,7 +38,7 @@ fn is_listed(address: IpAddr) -> bool {
     }
 }
 
-/// The local blocks of `/proc/net/fib_trie`: a line with an address, then one with its length and kind.
+/// Parses the local blocks of `/proc/net/fib_trie`: a line with an address, then one with its prefix length and kind.
 fn local_v4(text: &str) -> Vec<Net> {
     let mut found = Vec::new();
     let mut address = None;
@@ -54,7 +54,7 @@ fn local_v4(text: &str) -> Vec<Net> {
     found
 }
 
-/// The addresses of `/proc/net/if_inet6`: each line begins with one, as 32 digits.
+/// Parses the addresses of `/proc/net/if_inet6`: each line begins with one, as 32 hex digits.
 fn local_v6(text: &str) -> impl Iterator<Item = Ipv6Addr> {
     let digits = text.lines().filter_map(|line| line.split_whitespace().next());
     digits.filter_map(|digits| u128::from_str_radix(digits, 16).ok()).map(Ipv6Addr::from_bits)

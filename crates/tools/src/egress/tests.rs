@@ -1,4 +1,4 @@
-//! Attacks on the door: every way in that is known, over real connections.
+//! SSRF attacks on [`Egress`] over real connections.
 
 use std::{
     io::Write as _,
@@ -19,7 +19,7 @@ use tokio::{
 
 use super::*;
 
-/// A server that does to every connection what it is told, and notes what it was asked.
+/// A test server that runs a given handler for every connection and records the requests.
 pub(crate) struct Server {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -50,12 +50,12 @@ impl Server {
         Self { address, asked }
     }
 
-    /// Answers everything with the same bytes.
+    /// Sends the same bytes on every connection.
     pub(crate) async fn saying(answer: impl Into<Vec<u8>>) -> Self {
         let answer = Arc::new(answer.into());
         let say = move |mut stream: TcpStream, _| {
             let answer = answer.clone();
-            // A client that has enough leaves before the end, and that is fine.
+            // A client that has read enough may close the connection early.
             async move { stream.write_all(&answer).await.unwrap_or_default() }
         };
         Self::at("127.0.0.1", say).await
@@ -78,7 +78,7 @@ fn sent_on_to(location: &str) -> String {
     format!("HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: {location}\r\n\r\n")
 }
 
-/// Names that lead where a test says, one answer after the other; the last one stays.
+/// A fake resolver: returns the configured answers in order and repeats the last one.
 struct Names {
     answers: Vec<(&'static str, Vec<IpAddr>)>,
     asked: AtomicUsize,
@@ -388,7 +388,7 @@ async fn a_body_that_breaks_off_is_an_error() {
     assert!(matches!(body, Err(Error::Unreached { .. })), "{body:?}");
 }
 
-/// The clock stands still unless everybody waits for it, so the times are exact and nobody waits for real.
+/// The clock is paused and advances only when all tasks wait, so timeouts are exact and the test is fast.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_is_left() {
     let silent = Server::at("127.0.0.1", |stream, _| async move {
@@ -448,7 +448,7 @@ async fn a_name_without_an_address_and_a_closed_port_are_told() {
     assert!(matches!(refused, Err(Error::Unreached { .. })), "{refused:?}");
 }
 
-/// The spellings of an IPv4 address that some program, somewhere, understands.
+/// Spells an IPv4 address in the forms that some parser accepts.
 fn spelled(address: u32, parts: usize, bases: [u8; 4], finish: u8) -> String {
     let number = |value: u32, base: u8| match base {
         0 => format!("{value}"),
@@ -467,7 +467,7 @@ fn spelled(address: u32, parts: usize, bases: [u8; 4], finish: u8) -> String {
     }
 }
 
-/// The spellings in which IPv6 carries an IPv4 address.
+/// Spells an IPv4 address embedded in IPv6.
 fn carried(address: u32, way: u8) -> String {
     let (high, low) = (address >> 16, address & 0xffff);
     let dotted = std::net::Ipv4Addr::from_bits(address);
@@ -498,7 +498,7 @@ fn inner_address() -> impl Strategy<Value = u32> {
 }
 
 fn public_address() -> impl Strategy<Value = u32> {
-    // 1.1.0.0 to 9.255.255.255, where nothing is special.
+    // 1.1.0.0 to 9.255.255.255 contains no special-purpose block.
     0x0101_0000_u32..0x0a00_0000
 }
 
@@ -535,7 +535,7 @@ proptest! {
     }
 }
 
-/// Stands for the addresses of a server's interfaces.
+/// Fake list of a server's interface addresses.
 fn is_interface(address: IpAddr) -> bool {
     ["93.184.216.34", "2606:2800:220:1::1"].iter().any(|own| own.parse() == Ok(address))
 }
@@ -552,7 +552,7 @@ async fn l7_this_machine_is_not_reached_by_its_public_addresses() {
     let sent_on = fetch(&door, &server.url("/")).await;
     assert_eq!(sent_on, Err(Error::SentOn(Box::new(own("93.184.216.34")))));
     assert_eq!(own("93.184.216.34").word(), "denied");
-    // Unless the owner allows it, by the address, a block or the name.
+    // Allowed if the owner lists the address, a block or the name.
     for allowed in ["93.184.216.34", "93.184.0.0/16", "own.test"] {
         let exceptions: Vec<Exception> = vec![allowed.parse().unwrap()];
         let host = if allowed == "own.test" { allowed } else { "93.184.216.34" };

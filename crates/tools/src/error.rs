@@ -1,4 +1,4 @@
-//! Why a tool did not do what it was asked. The model reads these: each names the thing and, where there is one, the way out.
+//! Errors of tools. The model reads them: each names the thing concerned and, if there is one, a remedy.
 
 use std::{io, path::PathBuf};
 
@@ -6,7 +6,7 @@ use homard_media::FitError;
 
 use crate::file_access::Proposal;
 
-/// Why a tool did not do what it was asked.
+/// Why a tool call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("the arguments do not fit: {0}")]

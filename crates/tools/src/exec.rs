@@ -1,4 +1,4 @@
-//! `exec`: a shell command, in its sandbox; one that takes long goes on in the background.
+//! The `exec` tool: runs a shell command in a sandbox. A long-running command continues in the background.
 
 mod approvals;
 mod arguments;
@@ -47,48 +47,48 @@ use crate::{
     variables,
 };
 
-/// How long between two pieces of news.
+/// Interval between two progress events.
 const NEWS: Duration = Duration::from_millis(100);
 
-/// How many bytes of the newest output a piece of news carries.
+/// Maximum output bytes in a progress event.
 const NEWS_BYTES: usize = 2000;
 
-/// How often it is tried to make the sandbox of a command.
+/// Maximum number of attempts to build a command's sandbox.
 const TRIES: usize = 4;
 
-/// How commands are run.
+/// Settings of the `exec` tool.
 #[derive(Clone)]
 pub struct ExecSettings {
-    /// Our environment; commands see `PATH`, `HOME`, `LANG`, `LC_ALL`, `TZ` and `USER` of it.
+    /// The gateway's environment; commands see `PATH`, `HOME`, `LANG`, `LC_ALL`, `TZ` and `USER` of it.
     pub env: Vec<(String, String)>,
-    /// Variables that calls may set besides the usual: `tools.exec.allowEnv`.
+    /// Additional variables that calls may set: `tools.exec.allowEnv`.
     pub allow_env: Vec<String>,
-    /// What holds them.
+    /// Sandbox policy.
     pub sandbox: SandboxPolicy,
-    /// What this machine can hold them with; tried before the first command if it is not given.
+    /// Sandbox tier of this machine; probed before the first command if `None`.
     pub tier: Option<Tier>,
-    /// The program that calls [`sandbox::enter`] when it is started with [`sandbox::ENTER`].
+    /// Binary that calls [`sandbox::enter`] when it is started with [`sandbox::ENTER`].
     pub helper: Option<std::path::PathBuf>,
-    /// Where those go that take long. Whoever makes tools anew passes the same one again.
+    /// Registry of background commands. Must be passed on when tools are rebuilt.
     pub background: Background,
-    /// Whether the end of one wakes its session: `tools.exec.notifyOnExit`.
+    /// True if the end of a background command wakes its session: `tools.exec.notifyOnExit`.
     pub wakes: bool,
-    /// How long a call waits if it does not say: `tools.exec.backgroundMs`. `None` where nothing goes on in the
-    /// background, because nobody would be there to look after it: then every call waits for the end.
+    /// Default time a call waits before the command moves to the background: `tools.exec.backgroundMs`. `None` disables
+    /// background commands, where no process remains to supervise them: every call then waits for the end.
     pub wait: Option<Duration>,
-    /// How long a command may take if the call does not say: `tools.exec.timeoutSec`.
+    /// Default time limit of a command: `tools.exec.timeoutSec`.
     pub timeout: Duration,
-    /// How long one that is over is kept: `tools.exec.cleanupMs`.
+    /// How long a finished command is kept: `tools.exec.cleanupMs`.
     pub keep: Duration,
-    /// The clock.
+    /// Source of time and ids.
     pub ambient: Ambient,
-    /// Who has to be asked; `None` where nobody is.
+    /// Approval settings; `None` if no approval is required.
     pub approvals: Option<Approvals>,
-    /// Where starts and ends are noted.
+    /// Audit log for starts and ends of commands.
     pub audit: Audit,
 }
 
-/// Whose command it is, and what it works with.
+/// Session, run and environment of a call.
 #[derive(Debug)]
 struct Site {
     session: SessionKey,
@@ -97,17 +97,17 @@ struct Site {
     /// Set for a sandboxed run.
     sandbox: Option<SandboxView>,
     variables: Variables,
-    /// Who asked, and from where, if that is known.
+    /// Principal and route of the call, if known.
     origin: Option<CommandOrigin>,
 }
 
-/// A command that is about to run.
+/// A validated call, ready to start.
 struct Plan {
     site: Site,
-    /// The arguments as they came.
+    /// The unparsed arguments.
     call: Value,
     arguments: Arguments,
-    /// Everything that it finds in its environment, but for a place of its own for temporary files.
+    /// Complete environment of the command, except for its `TMPDIR`.
     env: Vec<(String, String)>,
     wiring: Wiring,
     limit: Duration,
@@ -124,7 +124,7 @@ impl Site {
 }
 
 impl Plan {
-    /// Something that happened to it. What it is stands there as a digest only.
+    /// Builds an audit entry. The command is recorded as a digest only.
     fn fact(&self, what: What) -> Fact {
         let fact = Fact::new(what).by(self.site.session.as_str()).with("tool", "exec");
         fact.with("run", self.site.run.as_str()).digest("command", &self.arguments.command)
@@ -149,7 +149,7 @@ impl fmt::Debug for ExecSettings {
     }
 }
 
-/// The usual: a sandbox around the workspace, with the home directory that `HOME` names.
+/// Defaults: a sandbox around the workspace, with the home directory from `HOME`.
 impl From<Vec<(String, String)>> for ExecSettings {
     fn from(env: Vec<(String, String)>) -> Self {
         let home = env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
@@ -172,7 +172,7 @@ impl From<Vec<(String, String)>> for ExecSettings {
 }
 
 impl Exec {
-    /// Of the environment that is passed in, commands see `PATH`, `HOME`, `LANG`, `LC_ALL`, `TZ` and `USER`.
+    /// Creates the tool. Of the given environment, commands see `PATH`, `HOME`, `LANG`, `LC_ALL`, `TZ` and `USER`.
     pub fn new(settings: impl Into<ExecSettings>) -> Self {
         let mut settings = settings.into();
         settings.env = variables::passed(settings.env);
@@ -203,7 +203,7 @@ impl Exec {
         })
     }
 
-    /// What holds a command.
+    /// Returns the sandbox policy for a call.
     fn policy(&self, site: &Site) -> SandboxPolicy {
         match &site.sandbox {
             Some(view) => self.settings.sandbox.in_sandbox(view, &site.workdir),
@@ -211,12 +211,12 @@ impl Exec {
         }
     }
 
-    /// Where it is noted what becomes of a command in the background.
+    /// Returns the reporter for a background command.
     fn reporter(&self, hub: &Hub, site: &Site) -> Option<Reporter> {
         Some(Reporter { hub: hub.clone(), origin: site.origin.clone()?, wakes: self.settings.wakes })
     }
 
-    /// What a call asks for, if that can be done.
+    /// Validates a call.
     fn plan(&self, site: Site, call: Value) -> Result<Plan, Error> {
         let mut arguments: Arguments = parse(call.clone())?;
         if self.settings.wait.is_none() {
@@ -233,7 +233,7 @@ impl Exec {
         env.extend(variables::checked(&arguments.env, &self.settings.allow_env)?);
         Ok(Plan {
             limit: arguments.limit(self.settings.timeout)?,
-            // A command ends by itself at its limit.
+            // Waits without limit; the command's own time limit ends it.
             wait: self.settings.wait.map_or(Some(Duration::MAX), |usual| arguments.wait(usual)),
             env: env.into_iter().collect(),
             wiring,
@@ -243,13 +243,14 @@ impl Exec {
         })
     }
 
-    /// Starts these words, and nothing else. `seen` is where they must run, if somebody was asked.
+    /// Starts exactly these words. `seen` identifies the approved working directory, if approval was required.
     async fn start(&self, plan: &Plan, words: Vec<String>, seen: Option<&FolderSeen>) -> Result<Arc<Job>, Error> {
         let mut tries = TRIES;
         let (process, input) = loop {
             let (mut process, input) = self.spawn(plan, &words, seen).await?;
             tries -= 1;
-            // What a sandbox hides can disappear while it is made. The next one does not look for it.
+            // A file that the sandbox hides can disappear while the sandbox is built. The next attempt no longer finds
+            // it.
             if process.has_begun().await || tries == 0 {
                 break (process, input);
             }
@@ -265,7 +266,7 @@ impl Exec {
         Ok(Job::watch(process, input, order))
     }
 
-    /// Starts a process that becomes the command.
+    /// Spawns the process of a command.
     async fn spawn(
         &self,
         plan: &Plan,
@@ -280,7 +281,7 @@ impl Exec {
         })?;
         let command = &mut confined.command;
         command.env_clear();
-        // Nobody is asked about this one: it has another name every time, and nobody else uses it.
+        // Not part of the approval: the path is unique per command and not shared.
         if let Some(temporary) = confined.keep.temporary() {
             command.env("TMPDIR", temporary);
         }
@@ -292,8 +293,8 @@ impl Exec {
         self.settings.audit.note(plan.fact(what).with("sandbox", confinement(&self.policy(&plan.site))).ended(outcome));
     }
 
-    /// Finds out where to run, and makes the sandbox. The command is started on the caller's thread, not here: it may
-    /// be killed when the thread ends that started it.
+    /// Opens the working directory and prepares the sandbox. Only prepares: the process is started on the caller's
+    /// thread, because it may be killed when the thread that started it ends.
     async fn confine(&self, plan: &Plan, words: Vec<String>, seen: Option<FolderSeen>) -> Result<Confined, Error> {
         let (policy, helper) = (self.policy(&plan.site), self.settings.helper.clone());
         let tier = if policy.mode == Mode::Full { None } else { Some(self.tier().await?) };
@@ -325,7 +326,7 @@ impl Exec {
         .flatten()
     }
 
-    /// What commands see of the home directory, for the description.
+    /// Returns what the tool description says about the visible part of the home directory.
     fn view(&self) -> &'static str {
         let policy = &self.settings.sandbox;
         match policy.mode == Mode::Full || policy.home.is_none() {
@@ -334,7 +335,7 @@ impl Exec {
         }
     }
 
-    /// What this machine has; tried once.
+    /// Returns the sandbox tier of this machine; probed once.
     async fn tier(&self) -> Result<Tier, Error> {
         let tried = self.tier.get_or_try_init(|| async {
             let path = self.settings.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
@@ -346,7 +347,7 @@ impl Exec {
     }
 }
 
-/// Waits for the end of a command, or until it goes on in the background, which is `None`.
+/// Waits for the end of a command; `None` if it moves to the background.
 async fn watch(
     (cancel, progress): (&CancellationToken, &Progress),
     job: &Arc<Job>,
@@ -380,7 +381,7 @@ async fn watch(
     None
 }
 
-/// Ends a command whose call is dropped.
+/// Kills the command when its call is dropped.
 struct Guard<'a> {
     job: &'a Job,
     is_armed: bool,
@@ -452,7 +453,7 @@ fn confinement(policy: &SandboxPolicy) -> &'static str {
     }
 }
 
-/// Whether a folder is the one that somebody was asked about.
+/// Checks that a directory is the one that was approved.
 fn check(directory: &OwnedFd, seen: Option<&FolderSeen>) -> io::Result<()> {
     let Some(seen) = seen else { return Ok(()) };
     let found = rustix::fs::fstat(directory)?;

@@ -1,5 +1,4 @@
-//! What the file tools share: which paths they open, which changes need approval, whose turn it is, and which commands
-//! watch what they write.
+//! State shared by the file tools: path rules, approvals, file locks, and watches of running commands.
 
 mod approval;
 
@@ -24,14 +23,14 @@ use crate::{
     turns::Turns,
 };
 
-/// How long a difference may be refined; after that it is right, but perhaps larger than it had to be.
+/// Time limit for minimizing a diff; after that it is correct, but possibly larger than necessary.
 const DIFF: Duration = Duration::from_secs(1);
 
-/// Access of tools to files, by the same policy as commands have. Clones share it.
+/// File access of tools, under the same policy as commands. Clones share state.
 #[derive(Debug, Clone, Default)]
 pub struct FileAccess {
     policy: Arc<SandboxPolicy>,
-    /// Whether changes of protected files need approval.
+    /// True if changes to protected files need approval.
     asks: bool,
     pub(crate) turns: Turns,
     pub(crate) watches: Watches,
@@ -45,42 +44,41 @@ pub(crate) struct Call {
     pub(crate) consent: Consent,
 }
 
-/// What the owner says to a change of protected files.
+/// Owner's consent to a change of protected files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Consent {
     /// The owner has to be asked.
     Ask,
-    /// The run is of somebody else: it is refused.
+    /// The run was not started by the owner: the change is refused.
     Never,
-    /// The owner allowed the change that this text shows.
+    /// The owner approved the change that this text describes.
     Given(String),
 }
 
 /// A change that needs approval.
 #[derive(Debug)]
 pub(crate) struct Proposal {
-    /// The protected files, as people read them.
+    /// The protected files, formatted for people.
     pub(crate) paths: String,
-    /// The whole change: the tool and the difference of every file.
+    /// The whole change: the tool and the diff of every file.
     pub(crate) text: String,
 }
 
-/// What becomes of one file: its path as the call names it, and its text, or nothing.
+/// Change of one file: its path as the call names it, and its new content; `None` removes it.
 pub(crate) type Change<'a> = (&'a str, Option<&'a str>);
 
 impl FileAccess {
-    /// Access by a policy.
+    /// Creates access with a policy.
     pub fn new(policy: &SandboxPolicy) -> Self {
         Self { policy: Arc::new(policy.clone()), ..Self::default() }
     }
 
-    /// The same, for tools that work beside commands which are watched. `asks` says whether changes of protected files
-    /// need approval.
+    /// Creates access that shares the watches of running commands. `asks` enables approvals for protected files.
     pub(crate) fn beside(policy: &SandboxPolicy, watches: &Watches, asks: bool) -> Self {
         Self { watches: watches.clone(), asks, ..Self::new(policy) }
     }
 
-    /// Opens the directory that a run works in. Blocks.
+    /// Opens the working directory of a run. Blocks.
     pub(crate) fn open(&self, workdir: &Path) -> Result<Beneath, Error> {
         let failed = |source| Error::Io { path: workdir.display().to_string(), source };
         let real = workdir.canonicalize().map_err(failed)?;
@@ -90,8 +88,8 @@ impl FileAccess {
         Beneath::open(workdir, PathRules::of(&self.policy, &real, self.asks))
     }
 
-    /// Opens the directory in which a path is read, and returns the path to read there: the directory that a run works in,
-    /// or one outside it that it may read: a folder of skills, or the agent's workspace from a sandbox. Blocks.
+    /// Opens the directory in which a path is read, and returns the path relative to it: the working directory of the
+    /// run, or a readable directory outside of it (a skills folder, or the agent's workspace from a sandbox). Blocks.
     pub(crate) fn open_for_reading(&self, cx: &ToolCx, path: &str) -> Result<(Beneath, String), Error> {
         let workdir = &cx.workdir;
         let at_home = path.strip_prefix("~/").zip(self.policy.home.as_ref());
@@ -107,7 +105,7 @@ impl FileAccess {
         }
     }
 
-    /// Checks that a change may be made now, and lets `beneath` make it. Blocks.
+    /// Checks that a change may be made now, and permits it in `beneath`. Blocks.
     pub(crate) fn permit(
         &self,
         beneath: &mut Beneath,
@@ -138,7 +136,7 @@ impl FileAccess {
     }
 }
 
-/// A change as people read it.
+/// Formats a change as a diff for people.
 fn shown(beneath: &Beneath, tool: &str, changes: &[Change<'_>], call: &Call) -> Result<String, Error> {
     let mut text = tool.to_owned();
     for (path, after) in changes {

@@ -1,4 +1,4 @@
-//! `find`: files and directories by their names.
+//! The `find` tool: finds files and directories by name.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{Error, FileAccess, glob::Glob, ls::one_line, on_disk, walk::Walk};
 
-/// How many results one answer holds if the call does not say.
+/// Default number of results.
 const LIMIT: usize = 1000;
 
-/// How many it may ask for.
+/// Maximum number of results.
 const MAX_LIMIT: usize = 10_000;
 
-/// How many bytes one answer holds at most.
+/// Maximum size of a result in bytes.
 const MAX_BYTES: usize = 50 * 1024;
 
 /// Finds files by their names.
@@ -75,7 +75,7 @@ impl Tool for Find {
 fn find(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
     let glob = Glob::parse(&arguments.pattern)?;
     let path = arguments.path.as_deref().unwrap_or(".");
-    // `as` saturates, so nonsense becomes the nearest limit.
+    // `as` saturates, so out-of-range values become the nearest limit.
     let limit = arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT));
     let (beneath, inside) = files.open_for_reading(cx, path)?;
     let mut walk = Walk::new(&beneath, &inside, &cx.cancel)?;
@@ -118,7 +118,7 @@ fn find(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolRe
     Ok(ToolResult { details, ..ToolResult::text(text.trim_end_matches('\n')) })
 }
 
-/// A path as other tools take it: below the directory that was searched, as the call named that.
+/// Formats a path as other tools accept it: prefixed with the searched directory as the call named it.
 pub(crate) fn shown(directory: &str, path: &Path) -> String {
     let path = if directory == "." { path.to_owned() } else { Path::new(directory).join(path) };
     one_line(path.to_string_lossy())

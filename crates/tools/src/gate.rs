@@ -1,4 +1,4 @@
-//! What happens with a command: it runs, it is refused, or somebody is asked first.
+//! Exec policy: decides whether a command runs, is refused, or needs approval.
 
 use std::{
     fs, io,
@@ -20,91 +20,92 @@ use crate::{
     git_settings::GitSettings,
 };
 
-/// Where programs are that need no rule if they only read their input.
+/// Directories of the filters that need no rule.
 const TRUSTED: [&str; 2] = ["/bin", "/usr/bin"];
 
-/// How many files a command may name.
+/// Maximum number of files that a command may name.
 const MOST_FILES: usize = 256;
 
-/// Who is asked, and what is allowed without asking. Clones share the desk.
+/// The exec policy of an agent. Clones share the approvals.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    /// Where people are asked.
+    /// Approval requests and rules.
     pub desk: Desk,
-    /// What the config says: `tools.exec.security` and `tools.exec.ask`.
+    /// Configured levels: `tools.exec.security` and `tools.exec.ask`.
     pub config: Wish,
-    /// Programs that need no rule to read their input: `tools.exec.safeBins`, of [`argv::SAFE_BINS`].
+    /// Filters that need no rule as long as they only read standard input: `tools.exec.safeBins`, from
+    /// [`argv::SAFE_BINS`].
     pub safe_bins: Vec<String>,
-    /// The shell that runs what is not plain.
+    /// Shell for commands that are not plain.
     pub shell: PathBuf,
 }
 
-/// A command that is about to run.
+/// A command to be checked.
 #[derive(Debug, Clone)]
 pub struct ExecRequest {
-    /// Whose rules count.
+    /// Agent whose rules apply.
     pub agent: AgentId,
     /// The session.
     pub session: SessionKey,
     /// The run.
     pub run: RunId,
-    /// What was asked for.
+    /// The command as requested.
     pub command: String,
-    /// The agent's own directory. What is in it is not allowed by a rule: the agent can change it.
+    /// The agent's workspace. Programs in it are never allowed by a rule, because the agent can change them.
     pub workspace: PathBuf,
-    /// Where it runs.
+    /// Working directory.
     pub cwd: PathBuf,
-    /// Everything that it finds in its environment.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
-    /// Whether some of that comes from the call itself.
+    /// True if the call itself sets variables.
     pub has_own_env: bool,
-    /// What the call says: `security` and `ask`.
+    /// Levels requested by the call: `security` and `ask`.
     pub wish: Wish,
-    /// What holds it: the name of its sandbox.
+    /// Description of the sandbox.
     pub profile: String,
-    /// The call's arguments, to make it again.
+    /// The call's arguments, stored to repeat it after approval.
     pub call: Value,
 }
 
-/// What happens with a command.
+/// Decision about a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It runs, as these words: the first is a program's whole path.
+    /// Run these words; the first is the absolute path of a program.
     Run(Vec<String>),
-    /// It does not run; why.
+    /// Refuse, with the reason.
     Refuse(String),
-    /// Somebody is asked.
+    /// An approval was requested.
     Pending {
-        /// The name of the question.
+        /// Id of the approval request.
         id: String,
-        /// What the model is told.
+        /// Text for the model.
         text: String,
     },
 }
 
-/// What a look at the disk found out about a command.
+/// Facts about a command, gathered from the file system.
 #[derive(Debug, Clone, PartialEq)]
 struct Look {
     bound: Bound,
-    /// The settings of the git repository that it uses.
+    /// Settings of the git repository that it uses.
     git: Option<GitSettings>,
-    /// Its parts with their programs' whole paths, if it is plain.
+    /// Its parts with absolute program paths, if the command is plain.
     plain: Result<Vec<Found>, NotPlain>,
 }
 
-/// A part of a plain command, and its program.
+/// A part of a plain command with its resolved program.
 #[derive(Debug, Clone, PartialEq)]
 struct Found {
-    /// The part, with the program's whole path for its first word.
+    /// The part, with the absolute path of the program as its first word.
     part: Part,
-    /// Whether the program is in the workspace, by its path or by what that leads to.
+    /// True if the program is in the workspace, by its path or after resolving symlinks.
     is_inside: bool,
-    /// Whether it is git, by its name or by what that leads to.
+    /// True if the program is git, by its name or after resolving symlinks.
     is_git: bool,
 }
 
 impl Gate {
-    /// What happens with a command.
+    /// Decides about a command.
     pub async fn gate(&self, request: &ExecRequest) -> Decision {
         let (rules, levels) = match self.levels(request).await {
             Ok(found) => found,
@@ -131,7 +132,7 @@ impl Gate {
         }
     }
 
-    /// The words of a command that was allowed, if everything is still as it was asked. They may run once, now.
+    /// Consumes an approval: returns the words to run, once and now, if nothing has changed since the request.
     pub async fn claim(&self, id: &str, request: &ExecRequest) -> Result<Vec<String>, String> {
         self.levels(request).await?;
         let look = self.look(request).await.map_err(|error| format!("It was not run: {error}."))?;
@@ -139,7 +140,7 @@ impl Gate {
         Ok(taken.bound.map(|bound| bound.argv).unwrap_or_default())
     }
 
-    /// The rules as they are now and how strict it is, or why nothing runs at all.
+    /// Returns the current rules and the effective levels, or why nothing may run at all.
     async fn levels(&self, request: &ExecRequest) -> Result<(Policy, Effective), String> {
         let rules = self.desk.rules().await.map_err(|error| format!("It was not run: {error}."))?.policy;
         let levels = Effective::of(&[request.wish, self.config, rules.wish(&request.agent)]);
@@ -152,7 +153,7 @@ impl Gate {
         }
     }
 
-    /// Why no rule allows a command, if none does.
+    /// Checks the allowlist; the error says why no rule allows the command.
     fn allowed(&self, request: &ExecRequest, look: &Look, rules: &[Rule]) -> Result<(), NotPlain> {
         let parts = look.plain.as_ref().map_err(NotPlain::clone)?;
         if request.has_own_env {
@@ -182,7 +183,8 @@ impl Gate {
         is_trusted && self.safe_bins.iter().any(|safe| safe == name) && argv::only_filters(&found.part)
     }
 
-    /// What would be remembered: each part that is not safe by itself. Nothing if one of them cannot be.
+    /// Returns the rules that "allow always" would add: one for each part that is not safe by itself. Empty if one of
+    /// the parts cannot be allowed permanently.
     fn offered(&self, request: &ExecRequest, look: &Look) -> Vec<Rule> {
         let Ok(parts) = &look.plain else { return Vec::new() };
         let runs_more = look.git.as_ref().is_some_and(|git| git.program.is_some());
@@ -239,7 +241,7 @@ impl Gate {
     }
 }
 
-/// What the model is told of a command that waits.
+/// Formats the tool result for a command that waits for approval.
 fn pending(entry: &Entry) -> String {
     format!(
         "It waits until somebody allows it (approval {id}), for 5 minutes at most. Do not run it again: you will be told \
@@ -249,7 +251,8 @@ fn pending(entry: &Entry) -> String {
 }
 
 impl Found {
-    /// What allows this again: its subcommand with any arguments if that is tame, or else these very words.
+    /// Returns the rule that allows this part again: its subcommand with any arguments if that is harmless, otherwise
+    /// exactly these words.
     fn rule(&self) -> Rule {
         let words = self.part.words.clone();
         let Some((program, arguments)) = words.split_first() else { return Rule::exact(words) };
@@ -260,12 +263,12 @@ impl Found {
     }
 }
 
-/// A text as a shell runs it.
+/// Returns the words that run a text in a shell.
 pub(crate) fn in_shell(shell: &Path, text: String) -> Vec<String> {
     vec![shell.to_string_lossy().into_owned(), "-c".to_owned(), text]
 }
 
-/// Looks at everything that a command is.
+/// Gathers the facts about a command. Blocks.
 fn look(request: &ExecRequest, shell: &Path) -> io::Result<Look> {
     let path = request.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str()).unwrap_or_default();
     let place = Place { cwd: &request.cwd, path, workspace: &request.workspace };
@@ -296,7 +299,7 @@ fn look(request: &ExecRequest, shell: &Path) -> io::Result<Look> {
     Ok(Look { bound, git, plain })
 }
 
-/// Where programs and files are looked for.
+/// Where programs and files are looked up.
 struct Place<'a> {
     cwd: &'a Path,
     path: &'a str,
@@ -304,7 +307,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// A part with its program's whole path. What the path leads to is judged by its own name, too.
+    /// Resolves the program of a part. A symlink's target is also checked by its own name.
     fn found(&self, mut part: Part) -> Result<Found, NotPlain> {
         let Some((program, arguments)) = part.words.split_first_mut() else { return Err(NotPlain(String::new())) };
         let unknown = || NotPlain(format!("there is no program {program}"));
@@ -326,7 +329,7 @@ impl Place<'_> {
         Ok(Found { part, is_inside, is_git })
     }
 
-    /// The file that a shell would start by this name. Parts of `PATH` that depend on where one is are passed over.
+    /// Returns the file that a shell would execute for this name. Relative parts of `PATH` are ignored.
     fn program(&self, name: &str) -> Option<PathBuf> {
         if name.contains('/') {
             return Some(self.cwd.join(name)).filter(|path| is_program(path));
@@ -335,8 +338,8 @@ impl Place<'_> {
         folders.map(|folder| Path::new(folder).join(name)).find(|path| is_program(path))
     }
 
-    /// The programs and files that a command names, and which they really are. Of one that is too long to be asked
-    /// about nobody needs to know.
+    /// Returns the programs and files that a command names, with their identities. A command that is too long for an
+    /// approval request needs none.
     fn files(&self, command: &str, first: Option<&String>) -> io::Result<Vec<FileSeen>> {
         let command = if command.len() > display::LONGEST { "" } else { command };
         let named = argv::mentions(command).flat_map(|word| [Some(self.cwd.join(word)), self.program(word)]);
@@ -344,7 +347,7 @@ impl Place<'_> {
         paths.sort();
         paths.dedup();
         let files: Vec<_> = paths.iter().filter_map(|path| seen(path)).collect();
-        // Passing some over would leave open which.
+        // Checking only some of them would be arbitrary.
         let is_fine = files.len() <= MOST_FILES;
         is_fine.then_some(files).ok_or_else(|| io::Error::other(format!("it names more than {MOST_FILES} files")))
     }

@@ -1,6 +1,6 @@
-//! Settings with which git runs programs for the user of a repository: its own config, hooks and attributes.
+//! Finds settings with which git runs programs: config, hooks and attributes of a repository.
 //!
-//! A rule allows `git status` for good, but what that runs depends on the repository. A rule counts only where the
+//! A rule may allow `git status` permanently, but what that runs depends on the repository. A rule only applies if the
 //! settings name no program; a single approval is bound to a digest of the settings.
 
 use std::{
@@ -14,29 +14,30 @@ use sha2::{Digest, Sha256};
 
 use crate::sandbox::repository::{is_plain, nested};
 
-/// Longer files are not read: the settings are not plain then, and the digest has the length.
+/// Maximum size of a settings file. Larger ones are not read: they count as naming a program, and the digest includes
+/// the size.
 const LONGEST: u64 = 1 << 20;
 
-/// How many git directories are looked at.
+/// Maximum number of git directories examined.
 const MOST: usize = 1_000;
 
-/// Settings of the repository that a command works in, with those of the repositories in it.
+/// Settings of the repository that a command works in and of the repositories nested in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GitSettings {
-    /// A digest of all of them.
+    /// Digest of all settings.
     pub(crate) digest: String,
     /// The first file that may name a program.
     pub(crate) program: Option<PathBuf>,
 }
 
 impl GitSettings {
-    /// The settings that apply in a directory; `None` if it is in no repository. Blocks.
+    /// Returns the settings that apply in a directory; `None` if it is in no repository. Blocks.
     pub(crate) fn of(directory: &Path) -> Option<Self> {
         let directory = directory.canonicalize().ok()?;
         let (top, git) = directory.ancestors().find_map(|above| Some((above, git_directory(above)?)))?;
         let mut search = Search { digest: Sha256::new(), program: None, pending: vec![git], seen: Vec::new() };
         match nested(top) {
-            // `status` and `diff` look into repositories below, which have settings of their own.
+            // `status` and `diff` also inspect nested repositories, which have settings of their own.
             Some(below) => search
                 .pending
                 .extend(below.repositories.iter().filter_map(|git| git_directory(top.join(git).parent()?))),
@@ -47,7 +48,7 @@ impl GitSettings {
     }
 }
 
-/// The git directory of a working tree, or a bare repository, as git finds it.
+/// Returns the git directory of a working tree or of a bare repository, as git finds it.
 fn git_directory(folder: &Path) -> Option<PathBuf> {
     let git = folder.join(".git");
     match fs::metadata(&git) {
@@ -55,7 +56,7 @@ fn git_directory(folder: &Path) -> Option<PathBuf> {
         Ok(_) => {
             let link = fs::read_to_string(&git).ok();
             let target = link.as_deref().and_then(|link| link.strip_prefix("gitdir: ")).map(str::trim_end);
-            // One that leads nowhere is its own settings, which are not plain.
+            // A gitlink without a valid target is returned itself; it then counts as a setting that may name a program.
             Some(target.map_or(git, |target| folder.join(target)))
         }
         Err(_) => {
@@ -68,7 +69,7 @@ fn git_directory(folder: &Path) -> Option<PathBuf> {
 struct Search {
     digest: Sha256,
     program: Option<PathBuf>,
-    /// Git directories that were not looked at yet.
+    /// Git directories still to be examined.
     pending: Vec<PathBuf>,
     seen: Vec<PathBuf>,
 }
@@ -113,7 +114,7 @@ impl Search {
         self.modules(&git.join("modules"));
     }
 
-    /// Hooks that git would run.
+    /// Records hooks that git would run.
     fn hooks(&mut self, hooks: &Path) {
         for name in names(hooks) {
             let hook = hooks.join(&name);
@@ -126,7 +127,7 @@ impl Search {
         }
     }
 
-    /// The git directories of submodules, whose names may have several parts.
+    /// Finds the git directories of submodules, whose names may have several components.
     fn modules(&mut self, modules: &Path) {
         let mut folders = vec![modules.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -141,7 +142,7 @@ impl Search {
         }
     }
 
-    /// Adds a file to the digest; its text, if it is there. One that cannot be read is not plain.
+    /// Adds a file to the digest and returns its text, if it exists. An unreadable file counts as naming a program.
     fn file(&mut self, path: &Path) -> Option<String> {
         let found = fs::metadata(path).ok()?;
         let mut bytes = Vec::new();
@@ -164,7 +165,7 @@ impl Search {
     }
 }
 
-/// The names in a directory, sorted; none if it is not there.
+/// Returns the names in a directory, sorted; empty if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! A pattern of paths, such as `*.rs` or `src/**/*.ts`.
+//! Glob patterns for paths, such as `*.rs` or `src/**/*.ts`.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::Error;
 
-/// A pattern of paths. Without a slash it is about names, at any depth; with one, about whole paths.
+/// A glob pattern. Without a slash it matches names at any depth; with one, whole paths.
 #[derive(Debug)]
 pub(crate) struct Glob {
     matcher: GlobMatcher,
@@ -14,7 +14,7 @@ pub(crate) struct Glob {
 }
 
 impl Glob {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub(crate) fn parse(pattern: &str) -> Result<Self, Error> {
         let path = pattern.trim_start_matches("./").trim_matches('/');
         let mut builder = GlobBuilder::new(path);
@@ -26,7 +26,7 @@ impl Glob {
         }
     }
 
-    /// Whether a path fits.
+    /// True if a path matches.
     pub(crate) fn fits(&self, path: &Path) -> bool {
         if self.is_for_names {
             path.file_name().is_some_and(|name| self.matcher.is_match(name))
@@ -53,7 +53,7 @@ mod tests {
             ("src/**/*.rs", &["src/a.rs", "src/b/a.rs"]),
             ("**/*.rs", &["a.rs", "src/a.rs", "src/b/a.rs", "é.rs", ".x.rs"]),
             ("b/", &["src/b"]),
-            ("?.rs", &["a.rs", "src/a.rs", "src/b/a.rs"]), // A question mark is one byte; é has two.
+            ("?.rs", &["a.rs", "src/a.rs", "src/b/a.rs"]), // `?` matches one byte; é has two.
             ("{a,é}.rs", &["a.rs", "src/a.rs", "src/b/a.rs", "é.rs"]),
             ("A.rs", &[]),
         ] {

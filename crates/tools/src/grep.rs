@@ -1,4 +1,4 @@
-//! `grep`: lines that a pattern fits.
+//! The `grep` tool: finds lines that match a pattern.
 
 mod answer;
 mod crew;
@@ -15,13 +15,13 @@ use answer::Answer;
 use crew::Crew;
 use hits::Hunter;
 
-/// How many matches one answer holds if the call does not say.
+/// Default number of matches.
 const LIMIT: usize = 100;
 
-/// How many it may ask for.
+/// Maximum number of matches.
 const MAX_LIMIT: usize = 2000;
 
-/// How many lines around a match may be asked for, on each side.
+/// Maximum number of context lines on each side of a match.
 const MAX_CONTEXT: usize = 50;
 
 /// Finds lines by a pattern.
@@ -50,7 +50,7 @@ struct Arguments {
     limit: Option<f64>,
 }
 
-/// What is looked for, and how much of it is told.
+/// Pattern and limits of a search.
 #[derive(Debug)]
 struct Search {
     matcher: RegexMatcher,
@@ -97,7 +97,7 @@ impl Tool for Grep {
 fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
     let search = Search {
         matcher: matcher(arguments)?,
-        // `as` saturates, so nonsense becomes the nearest limit.
+        // `as` saturates, so out-of-range values become the nearest limit.
         context: arguments.context.map_or(0, |context| (context as usize).min(MAX_CONTEXT)),
         limit: arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT)),
     };
@@ -129,10 +129,10 @@ fn matcher(arguments: &Arguments) -> Result<RegexMatcher, Error> {
     RegexMatcherBuilder::new()
         .case_insensitive(arguments.ignore_case)
         .fixed_strings(arguments.literal)
-        // So that ^ and $ are about lines, not about the file.
+        // `^` and `$` match at line boundaries.
         .multi_line(true)
         .line_terminator(Some(b'\n'))
-        // So that $ is before a line break of two characters, too.
+        // `$` also matches before CRLF.
         .crlf(true)
         .build(&arguments.pattern)
         .map_err(|error| Error::BadPattern { why: error.to_string() })

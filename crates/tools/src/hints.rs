@@ -1,36 +1,36 @@
-//! Why a program failed in its sandbox, as far as its output tells: programs do not know that there is one.
+//! Explains failures that the sandbox caused, as far as the output shows; programs do not know that they run in one.
 
 use rustix::process::geteuid;
 
 use crate::sandbox::{ResourceLimits, Wrapper};
 
-/// What programs say when they change what lies under a mount.
+/// Error messages for a write to a read-only or busy mount.
 const READ_ONLY: [&str; 2] = ["Read-only file system", "Device or resource busy"];
 
-/// What a shell says of a file that is not executable, with [`NOT_EXECUTABLE`].
+/// Message of a shell for a file that is not executable, with [`NOT_EXECUTABLE`].
 const DENIED: &str = "Permission denied";
 
-/// The exit code of a shell that could not start a program.
+/// Exit code of a shell that could not start a program.
 const NOT_EXECUTABLE: i32 = 126;
 
-/// What programs say that got no more memory.
+/// Error messages for a failed memory allocation.
 const NO_MEMORY: [&str; 3] = ["Cannot allocate memory", "MemoryError", "memory allocation of"];
 
-/// What shells and programs say that could not start another one.
+/// Error messages for a failed `fork`.
 const NO_PROCESS: [&str; 2] = ["fork: Resource temporarily unavailable", "fork: retry"];
 
-/// What programs say of a file that became too large.
+/// Error messages for a file that exceeds the size limit.
 const FILE_TOO_LARGE: [&str; 2] = ["File too large", "File size limit exceeded"];
 
-/// The exit code of one that was killed for it.
+/// Exit code after `SIGXFSZ`.
 const KILLED_BY_XFSZ: i32 = 128 + libc::SIGXFSZ;
 
-/// What programs say of a full disk.
+/// Error message for a full disk.
 const DISK_FULL: &str = "No space left on device";
 
 const MIB: u64 = 1024 * 1024;
 
-/// Sentences for a model about a command that ran in a sandbox.
+/// Returns hints for the model about a command that failed in a sandbox.
 pub(crate) fn hints(
     output: &str,
     exit_code: Option<i32>,
@@ -56,7 +56,7 @@ pub(crate) fn hints(
     hints.into_iter().map(ToOwned::to_owned).chain(reached).collect()
 }
 
-/// Limits that a command may have reached.
+/// Returns hints about resource limits that a command may have reached.
 fn reached(output: &str, exit_code: Option<i32>, limits: &ResourceLimits) -> Vec<String> {
     let says = |words: &[&str]| words.iter().any(|words| output.contains(words));
     let is_too_large = exit_code == Some(KILLED_BY_XFSZ) || says(&FILE_TOO_LARGE);

@@ -1,7 +1,8 @@
-//! The part of the home directory that tools see: toolchains, caches of package managers, and the git identity.
+//! The part of the home directory that tools can see: toolchains, package manager caches, and the git identity.
 //!
-//! Programs keep credentials under names that no list knows in full. So this list names what may be seen, and the rest of
-//! the home directory is hidden: the owner opens more with `tools.exec.sandbox.extraRead`. Nothing in it may be changed.
+//! Programs store credentials under names that no list knows completely. Therefore this is an allowlist, and the rest
+//! of the home directory is hidden; the owner opens more with `tools.exec.sandbox.extraRead`. Everything in it is
+//! read-only.
 
 use std::{
     ffi::OsStr,
@@ -11,10 +12,10 @@ use std::{
 
 use crate::sandbox::SandboxPolicy;
 
-/// Paths below the home directory that tools may read. Where credentials lie beside a cache, only the cache is listed;
-/// where they lie in a listed directory, `path_rules::CREDENTIALS` hides them.
+/// Paths below the home directory that tools may read. Where credentials are stored beside a cache, only the cache is
+/// listed; where they are inside a listed directory, `path_rules::CREDENTIALS` hides them.
 const VISIBLE: [&str; 163] = [
-    // The git identity and settings of tools.
+    // Git identity and settings of tools.
     ".gitconfig",
     ".config/git/attributes",
     ".config/git/config",
@@ -32,7 +33,7 @@ const VISIBLE: [&str; 163] = [
     ".config/rustfmt",
     ".terminfo",
     ".tool-versions",
-    // Programs of the user.
+    // The user's programs.
     "bin",
     ".linuxbrew",
     ".local/bin",
@@ -43,7 +44,7 @@ const VISIBLE: [&str; 163] = [
     ".nix-defexpr",
     ".nix-profile",
     ".guix-profile",
-    // Version managers of many languages.
+    // Multi-language version managers.
     ".asdf",
     ".local/share/mise",
     ".local/share/rtx",
@@ -184,33 +185,33 @@ const VISIBLE: [&str; 163] = [
     ".stack/snapshots",
     ".swiftly",
     "R",
-    // Fonts, for whatever draws.
+    // Fonts, for programs that render.
     ".cache/fontconfig",
     ".config/fontconfig",
     ".fonts",
     ".local/share/fonts",
 ];
 
-/// Names that begin with a dot and belong to a repository, where the home directory itself is the workspace.
+/// Dot names that belong to a repository, if the home directory itself is the workspace.
 const REPOSITORY: [&str; 5] = [".git", ".gitattributes", ".github", ".gitignore", ".gitmodules"];
 
-/// Longer files are no gitlinks.
+/// Maximum size of a gitlink file.
 const LONGEST: u64 = 1 << 12;
 
-/// What a policy shows and hides of the home directory, for runs that work in one directory.
+/// What a policy shows and hides of the home directory, for runs with a given working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HomeView {
-    /// The home directory, by its real path.
+    /// Real path of the home directory.
     pub(crate) home: PathBuf,
-    /// What may be read in it, as it is named: the last part, or one above it, may be a link.
+    /// Readable paths in it, not canonicalized: the last component, or one above it, may be a symlink.
     pub(crate) visible: Vec<PathBuf>,
-    /// Whether the directory is the home directory or contains it. Then names without a dot are visible, too.
+    /// True if the working directory is the home directory or contains it. Names without a dot are then visible, too.
     pub(crate) is_workspace: bool,
 }
 
 impl HomeView {
-    /// Looks it up for the real path of a directory. `None` if there is no home directory, or the owner opened it as a
-    /// whole. Blocks.
+    /// Builds the view for the real path of a directory. `None` if there is no home directory or the owner opened all
+    /// of it. Blocks.
     pub(crate) fn of(policy: &SandboxPolicy, directory: &Path) -> Option<Self> {
         let home = policy.home.as_ref()?.canonicalize().ok()?;
         let is_home = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == home);
@@ -222,15 +223,15 @@ impl HomeView {
         Some(Self { is_workspace: home.starts_with(directory), home, visible })
     }
 
-    /// Whether a real path is hidden because it lies in the home directory and is not on the list. Only for a view whose
+    /// True if a real path is hidden because it is in the home directory and not on the list. Only for a view whose
     /// home directory is the workspace.
     pub(crate) fn hides(&self, path: &Path) -> bool {
         let first = path.strip_prefix(&self.home).ok().and_then(|below| below.components().next());
         first.is_some_and(|first| is_private(first.as_os_str()))
     }
 
-    /// Directories of toolchains that are found by a name without a dot, such as `bin` and `go`. Shells put some of them
-    /// into `PATH`; those that are missing could be created where the home directory is the workspace.
+    /// Returns toolchain directories without a leading dot, such as `bin` and `go`. Shells put some of them into
+    /// `PATH`; missing ones could be created by a command where the home directory is the workspace.
     pub(crate) fn programs(&self) -> impl Iterator<Item = PathBuf> + use<'_> {
         let is_open = |path: &&PathBuf| {
             let first = path.strip_prefix(&self.home).ok().and_then(|below| below.components().next());
@@ -239,14 +240,14 @@ impl HomeView {
         self.visible.iter().filter(is_open).cloned()
     }
 
-    /// What is hidden by its name in a home directory that is the workspace, as it is now. Blocks.
+    /// Returns what is hidden by its name in a home directory that is the workspace, as of now. Blocks.
     pub(crate) fn private_names(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.home).into_iter().flatten().flatten();
         entries.filter(|entry| is_private(&entry.file_name())).map(|entry| entry.path()).collect()
     }
 
-    /// The repository that a workspace below the home directory is a part of, by its real path: the directory around it,
-    /// or the git directory of a worktree. Git and build tools look for it there. Blocks.
+    /// Returns the real path of the repository that a workspace below the home directory is part of: an enclosing
+    /// directory, or the git directory of a worktree. Git and build tools look for it there. Blocks.
     pub(crate) fn repository(&self, workspace: &Path) -> Option<PathBuf> {
         if let Some(common) = worktree_of(workspace) {
             return Some(common);
@@ -258,13 +259,14 @@ impl HomeView {
     }
 }
 
-/// Whether a name at the top of the home directory is one by which programs keep their own files.
+/// True if a name at the top of the home directory is one under which programs store private files.
 pub(crate) fn is_private(name: &OsStr) -> bool {
     let is_dot = name.as_encoded_bytes().starts_with(b".");
     (is_dot && !REPOSITORY.iter().any(|known| name == *known)) || name == "snap"
 }
 
-/// The git directory that a worktree shares with others. It has to know the worktree: the link alone opens nothing.
+/// Returns the git directory that a worktree shares with others. That directory must list the worktree: a link alone
+/// grants nothing.
 fn worktree_of(workspace: &Path) -> Option<PathBuf> {
     let link = workspace.join(".git");
     let own = line_of(&link)?.strip_prefix("gitdir: ").map(|path| workspace.join(path))?.canonicalize().ok()?;
@@ -276,14 +278,14 @@ fn worktree_of(workspace: &Path) -> Option<PathBuf> {
     is_repository.then_some(common)
 }
 
-/// The text of a short file, without its line break.
+/// Returns the text of a short file, without trailing white space.
 fn line_of(path: &Path) -> Option<String> {
     let is_short = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= LONGEST);
     let text = if is_short { fs::read_to_string(path).ok()? } else { return None };
     Some(text.trim_end().to_owned())
 }
 
-/// Whether a path goes back up anywhere.
+/// True if a path contains `..`.
 pub(crate) fn goes_up(path: &Path) -> bool {
     path.components().any(|part| part == Component::ParentDir)
 }

@@ -1,7 +1,7 @@
-//! Tools that look at other sessions, talk to them, and start runs.
+//! Tools that inspect other sessions, write to them, and start runs.
 //!
-//! `rules` is what the owner allows, `sight` which sessions a run may see at all; every tool here asks it first. A
-//! session that may not be seen is answered for in the same way whether it is there or not.
+//! `rules` holds what the owner allows; `sight` decides which sessions a run can see, and every tool here checks it
+//! first. The answer for a session that may not be seen is the same whether or not it exists.
 
 mod agents_list;
 mod rules;
@@ -32,7 +32,7 @@ pub use sessions_send::SessionsSend;
 pub use sessions_spawn::SessionsSpawn;
 pub use subagents::Subagents;
 
-/// The tools of this room.
+/// Returns the session tools.
 pub fn all(rules: HouseRules) -> Vec<Arc<dyn Tool>> {
     let rules = Arc::new(rules);
     vec![
@@ -46,13 +46,13 @@ pub fn all(rules: HouseRules) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// Why a tool of this room did not do it.
+/// Why a session tool failed.
 #[derive(Debug, thiserror::Error)]
 enum No {
-    /// It may not be.
+    /// Not permitted.
     #[error("{0}")]
     Forbidden(String),
-    /// It cannot be.
+    /// Failed.
     #[error("{0}")]
     Error(String),
 }
@@ -71,9 +71,9 @@ impl No {
     }
 }
 
-/// An answer that programs and models read alike.
+/// Formats a result as JSON, for both programs and models.
 fn told(facts: Value) -> ToolResult {
-    // A value that is a value already is written without fail.
+    // Serializing a `Value` cannot fail.
     ToolResult::text(serde_json::to_string_pretty(&facts).unwrap_or_default()).with_details(facts)
 }
 
@@ -89,7 +89,7 @@ fn answer(tool: &str, result: Result<Value, No>) -> ToolResult {
     }
 }
 
-/// The schema was checked before the call; this is for callers that did not.
+/// Parses arguments. The schema was checked before the call, except for callers that skip it.
 fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A, No> {
     serde_json::from_value(arguments).map_err(|error| No::Error(format!("the arguments do not fit: {error}")))
 }
@@ -98,17 +98,17 @@ fn hub(cx: &ToolCx) -> Result<&Hub, No> {
     cx.hub.as_ref().ok_or_else(|| No::error("there are no sessions outside a run"))
 }
 
-/// A text without blanks around it; `None` if that leaves nothing.
+/// Trims a text; `None` if nothing is left.
 fn given(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// A number as models send it, in whole; `as` saturates, so nonsense becomes the nearest limit.
+/// Converts a number sent by a model. `as` saturates, so out-of-range values become the nearest limit.
 fn whole(number: Option<f64>, usual: usize, most: usize) -> usize {
     number.map_or(usual, |number| number as usize).min(most)
 }
 
-/// Words of others, cut; the cap stands where it is used.
+/// Truncates text from other sessions to `most` characters.
 fn cut(text: &str, most: usize) -> (String, bool) {
     match text.char_indices().nth(most) {
         None => (text.to_owned(), false),
@@ -116,7 +116,7 @@ fn cut(text: &str, most: usize) -> (String, bool) {
     }
 }
 
-/// The model that a name means for an agent, as provider and model; an error says why it cannot be.
+/// Resolves a model name for an agent to provider and model; the error says why it cannot be used.
 fn chosen(hub: &Hub, agent: &AgentId, name: &str) -> Result<(String, String), String> {
     let agents = hub.agents();
     let profile = agents.get(agent).or_else(|| agents.get(agents.default_id()));

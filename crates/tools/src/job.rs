@@ -1,4 +1,4 @@
-//! One command, from its start until nobody asks for it any more: its output, its input, its end.
+//! A command from its start until it is removed: its output, input and outcome.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -23,23 +23,23 @@ use crate::{
     process::{End, Finished, Input, Process},
 };
 
-/// How much of the beginning and of the end is kept of what was written between two polls.
+/// Bytes kept of the beginning and of the end of the output between two polls.
 const UNREAD: usize = 15_000;
 
-/// How long a command may take to read what it is told.
+/// Time limit for a command to read its input.
 const LISTEN: Duration = Duration::from_secs(2);
 
-/// What ends the input of a terminal, if it is alone on its line.
+/// Ends the input of a terminal, if it is alone on its line.
 const END_OF_INPUT: &[u8] = &[4];
 
-/// A command, at work or over.
+/// A running or finished command.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// What the shell runs.
+    /// The command line.
     pub(crate) command: String,
-    /// Where.
+    /// Working directory.
     pub(crate) cwd: PathBuf,
-    /// The number of its first process.
+    /// Id of its first process.
     pub(crate) pid: Option<u32>,
     /// When it was started, in milliseconds since the epoch.
     pub(crate) started_ms: u64,
@@ -59,18 +59,18 @@ struct Written {
     is_fresh: bool,
 }
 
-/// How a command ended.
+/// Outcome of a finished command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
-    /// `timeout`, `cancel`, `limit` or `sandbox` if we ended it.
+    /// `timeout`, `cancel`, `limit` or `sandbox` if it was stopped.
     pub(crate) stopped: Option<&'static str>,
-    /// What went wrong, as a sentence without its full stop; nothing if it did what it was asked.
+    /// What went wrong, as a sentence without its full stop; `None` on success.
     pub(crate) trouble: Option<String>,
-    /// How many processes it left behind, which were ended.
+    /// Number of processes it left behind, which were killed.
     pub(crate) left: usize,
-    /// What its sandbox has to say, a sentence each.
+    /// Notes about its sandbox, one sentence each.
     pub(crate) notes: Vec<String>,
     pub(crate) took: Duration,
     pub(crate) ended_ms: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Its end, in a few words and numbers.
+    /// Adds the outcome to an audit entry.
     fn noted(&self, fact: Fact) -> Fact {
         let how = self.stopped.unwrap_or(if self.trouble.is_none() { "ok" } else { "failed" });
         let fact = fact.ended(how).count("ms", u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX));
@@ -90,19 +90,19 @@ impl Outcome {
     }
 }
 
-/// What is known of a command before it starts.
+/// Parameters of a command to be watched.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) command: String,
     pub(crate) cwd: PathBuf,
     pub(crate) limit: Duration,
     pub(crate) ambient: Ambient,
-    /// Where its end is noted, and as what.
+    /// Audit log and entry for its end.
     pub(crate) on_end: (Audit, Fact),
 }
 
 impl Job {
-    /// Watches a process until its end, in a task of its own that ends with it.
+    /// Watches a process until it ends, in a separate task.
     pub(crate) fn watch(process: Process, input: Option<Input>, order: Order) -> Arc<Self> {
         let Order { command, cwd, limit, ambient, on_end: (audit, fact) } = order;
         let job = Arc::new(Self {
@@ -133,12 +133,12 @@ impl Job {
         job
     }
 
-    /// Ends it, soon.
+    /// Requests that it be stopped.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Ends it when it is cancelled.
+    /// Returns a token that stops the command when cancelled.
     pub(crate) fn stopper(&self) -> CancellationToken {
         self.stop.clone()
     }
@@ -148,44 +148,44 @@ impl Job {
         let mut watched = self.outcome.subscribe();
         match watched.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
             Ok(Some(outcome)) => outcome,
-            // The sender is a part of `self`: it is there.
+            // Unreachable: the sender is a field of `self`.
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns the outcome, if it has ended.
     pub(crate) fn ended(&self) -> Option<Arc<Outcome>> {
         self.outcome.borrow().clone()
     }
 
-    /// How long it has been at work.
+    /// Returns the running time.
     pub(crate) fn took(&self) -> Duration {
         self.ended().map_or_else(|| self.started.elapsed(), |outcome| outcome.took)
     }
 
-    /// All that was kept of its output, and whether something is left out.
+    /// Returns the kept output, and whether some of it was dropped.
     pub(crate) fn text(&self) -> (String, bool) {
         let written = self.written();
         (written.all.text(), written.all.is_cut())
     }
 
-    /// About the last `count` bytes of its output.
+    /// Returns about the last `count` bytes of its output.
     pub(crate) fn tail(&self, count: usize) -> String {
         self.written().all.last(count)
     }
 
-    /// What was written since this was asked before.
+    /// Returns the output since the previous call.
     pub(crate) fn unread(&self) -> String {
         self.written().unread.take().text()
     }
 
-    /// The newest output, if there is any since this was asked before.
+    /// Returns the newest output, if there is any since the previous call.
     pub(crate) fn news(&self, count: usize) -> Option<String> {
         let mut written = self.written();
         std::mem::take(&mut written.is_fresh).then(|| written.all.last(count))
     }
 
-    /// Tells it something, and ends its input then if asked to. `Err` says why not, for a model.
+    /// Writes to its input and optionally closes it. The error is a message for the model.
     pub(crate) async fn tell(&self, bytes: &[u8], then_end: bool) -> Result<usize, String> {
         let mut held = self.input.lock().await;
         let Some(input) = held.as_mut() else {
@@ -207,7 +207,7 @@ impl Job {
         Ok(told - end.len())
     }
 
-    /// Whether it has a terminal.
+    /// True if it has a terminal.
     pub(crate) async fn has_terminal(&self) -> bool {
         self.input.lock().await.as_ref().is_some_and(|input| input.is_terminal)
     }
@@ -223,7 +223,7 @@ impl Job {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a sandbox has to say of a command that is over.
+    /// Returns notes about the sandbox of a finished command.
     fn notes(&self, finished: &Finished, exit_code: Option<i32>) -> Vec<String> {
         let Some(notes) = &finished.notes else { return Vec::new() };
         let limits = finished.usage.as_ref().map(|usage| &usage.limits);
@@ -239,7 +239,7 @@ impl Job {
                 (exit_code, signal) = (status.code(), status.signal());
                 match (status.code(), status.signal()) {
                     (Some(0), _) => None,
-                    // What a shell says of a program, and a sandbox of a shell, that was killed.
+                    // Exit codes with which a shell, or the sandbox for a shell, reports death by a signal.
                     (Some(code @ 129..=159), _) => {
                         Some(format!("Command exited with code {code} (signal {})", code - 128))
                     }
@@ -283,12 +283,12 @@ impl Job {
 }
 
 impl Outcome {
-    /// The word for it that programs read.
+    /// Returns the status for structured details.
     pub(crate) fn status(&self) -> &'static str {
         if self.trouble.is_none() { "completed" } else { "failed" }
     }
 
-    /// Adds what programs read of it.
+    /// Adds the outcome to structured details.
     pub(crate) fn put_into(&self, details: &mut Value) {
         details["status"] = json!(self.status());
         details["exitCode"] = json!(self.exit_code);

@@ -1,6 +1,6 @@
-//! Keys by name, as the bytes that a terminal sends for them.
+//! Maps key names to the bytes that a terminal sends.
 
-/// Keys whose bytes follow no rule. Names are compared without case.
+/// Keys with irregular byte sequences. Names are case-insensitive.
 const NAMED: [(&str, &str); 30] = [
     ("enter", "\r"),
     ("return", "\r"),
@@ -34,7 +34,7 @@ const NAMED: [(&str, &str); 30] = [
     ("f2", "\x1bOQ"),
 ];
 
-/// The numbers of the function keys from F3 on; two have letters.
+/// Function keys from F3 on.
 const FUNCTION: [(&str, &str); 10] = [
     ("f3", "\x1bOR"),
     ("f4", "\x1bOS"),
@@ -48,7 +48,7 @@ const FUNCTION: [(&str, &str); 10] = [
     ("f12", "\x1b[24~"),
 ];
 
-/// The bytes of a key: a name such as `Enter` or `Up`, `C-c` or `^C`, `M-x`; anything else is typed as it is.
+/// Returns the bytes of a key: a name such as `Enter` or `Up`, `C-c` or `^C`, `M-x`; anything else is sent literally.
 pub(crate) fn bytes(key: &str) -> Vec<u8> {
     let lower = key.to_lowercase();
     if let Some((_, text)) = NAMED.iter().chain(&FUNCTION).find(|(name, _)| *name == lower) {
@@ -64,7 +64,7 @@ pub(crate) fn bytes(key: &str) -> Vec<u8> {
     key.as_bytes().to_vec()
 }
 
-/// The byte of a key that is pressed together with control.
+/// Returns the byte of a key pressed with Control.
 fn with_control(key: &str) -> Option<u8> {
     match key.as_bytes() {
         [letter @ b'a'..=b'z'] => Some(letter - b'a' + 1),
@@ -76,7 +76,7 @@ fn with_control(key: &str) -> Option<u8> {
     }
 }
 
-/// A byte in hexadecimal, with or without `0x`.
+/// Parses a byte in hexadecimal, with or without `0x`.
 pub(crate) fn hex(text: &str) -> Option<u8> {
     let digits = text.trim().to_lowercase();
     u8::from_str_radix(digits.strip_prefix("0x").unwrap_or(&digits), 16).ok()

@@ -1,7 +1,8 @@
-//! What an agent can do: read, write, change and search files, run commands, read the web.
+//! Tools of agents: read, write, change and search files, run commands, fetch web pages, use sessions and MCP servers.
 //!
 //! One file per tool. Paths from a model are resolved in `beneath` and nowhere else; commands are started, watched and
-//! ended in `process`, held by `sandbox`, and kept in `background` when they take long. This crate refuses to know the gateway, the providers, config files and the environment.
+//! killed in `process`, confined by `sandbox`, and kept in `background` when they take long. This crate does not depend
+//! on the gateway, the providers, config files or the environment.
 //! Start with `read`, the simplest tool, then `beneath`; then `exec`, `job` and `process`.
 #![warn(missing_docs)]
 
@@ -84,12 +85,12 @@ pub use crate::{
     write::Write,
 };
 
-/// Every tool of this crate, with the usual settings: commands run in a sandbox and see a part of `exec_env`.
+/// Returns every tool of this crate with default settings: commands run in a sandbox and see a part of `exec_env`.
 pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
     all_with(ExecSettings::from(exec_env))
 }
 
-/// Every tool of this crate; commands run as `exec` says.
+/// Returns every tool of this crate, with these settings for commands.
 pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
     let files = FileAccess::beside(&exec.sandbox, exec.background.watches(), exec.approvals.is_some());
     let memory = Arc::new(MemorySettings { files: files.clone(), ..MemorySettings::default() });
@@ -110,7 +111,7 @@ pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// Parses the arguments and does the work on a thread that may wait for a disk.
+/// Parses the arguments and runs `work` on a blocking thread.
 async fn on_disk<A>(
     tool: &'static str,
     arguments: Value,
@@ -126,12 +127,12 @@ where
     }
 }
 
-/// The schema was checked before the call; this is for callers that did not.
+/// Parses arguments. The schema was checked before the call, except for callers that skip it.
 fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A, Error> {
     serde_json::from_value(arguments).map_err(Error::Arguments)
 }
 
-/// The path of a file tool: `path`, or its other name `file_path`.
+/// Returns the path argument of a file tool: `path`, or its alias `file_path`.
 fn either(path: Option<String>, file_path: Option<String>) -> Result<String, Error> {
     path.or(file_path).filter(|path| !path.is_empty()).ok_or(Error::NoPath)
 }

@@ -1,21 +1,21 @@
-//! How alike two short texts are, to say what a model may have meant.
+//! Similarity of short texts, to suggest what a model may have meant.
 
 use std::collections::HashMap;
 
-/// How many characters of a text are looked at.
+/// Maximum number of characters compared.
 const LONGEST: usize = 400;
 
-/// How alike a text must be to be worth a mention.
+/// Minimum similarity of a suggestion.
 const ENOUGH: f64 = 0.6;
 
-/// The text that is most like `wanted`, if one is like it at all; of several, the first.
+/// Returns the text most similar to `wanted`, if one is similar enough; the first of several.
 pub(crate) fn nearest<T: AsRef<str>>(wanted: &str, among: impl Iterator<Item = T>) -> Option<T> {
     let wanted = Pairs::of(wanted);
     let mut best = None;
     let mut most = ENOUGH;
     for text in among {
         let alike = wanted.likeness(&Pairs::of(text.as_ref()));
-        // The first may be just enough; a later one must be better.
+        // The first may equal the threshold; a later one must be better.
         if alike > most || (best.is_none() && alike >= most) {
             (best, most) = (Some(text), alike);
         }
@@ -23,7 +23,7 @@ pub(crate) fn nearest<T: AsRef<str>>(wanted: &str, among: impl Iterator<Item = T
     best
 }
 
-/// How often each pair of neighbours is in a text, whatever their case. Its ends count as neighbours.
+/// Counts of character bigrams, ignoring case. The ends of the text count as characters.
 struct Pairs {
     counts: HashMap<(char, char), usize>,
     total: usize,
@@ -42,7 +42,7 @@ impl Pairs {
         pairs
     }
 
-    /// From 0 to 1.
+    /// Returns the Sørensen–Dice coefficient, from 0 to 1.
     fn likeness(&self, other: &Self) -> f64 {
         let both: usize =
             self.counts.iter().map(|(pair, count)| other.counts.get(pair).map_or(0, |other| *count.min(other))).sum();

@@ -1,4 +1,4 @@
-//! `ls`: what is in a directory.
+//! The `ls` tool: lists a directory.
 
 use std::{
     borrow::Cow,
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, FileAccess, on_disk};
 
-/// How many entries one answer holds at most. A name has at most 255 bytes, so this bounds the bytes too.
+/// Maximum number of entries in a result. A name has at most 255 bytes, so this also bounds the size.
 const MAX_ENTRIES: usize = 500;
 
 /// Lists a directory.
@@ -73,7 +73,7 @@ impl Tool for Ls {
 
 fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
     let path = arguments.path.as_deref().unwrap_or(".");
-    // `as` saturates, so nonsense becomes the nearest limit.
+    // `as` saturates, so out-of-range values become the nearest limit.
     let limit = arguments.limit.map_or(MAX_ENTRIES, |limit| (limit as usize).clamp(1, MAX_ENTRIES));
     let after = arguments.after.as_deref().map(|after| after.strip_suffix('/').unwrap_or(after));
     let (beneath, inside) = files.open_for_reading(cx, path)?;
@@ -95,16 +95,16 @@ fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResu
     Ok(ToolResult { details, ..ToolResult::text(lines.join("\n")) })
 }
 
-/// What is in a directory.
+/// Entries of a directory.
 struct Listed {
-    /// The first entries in order of their names.
+    /// The first entries, by name.
     first: BTreeMap<CString, FileType>,
-    /// How many there are.
+    /// Total number of entries.
     total: usize,
 }
 
 impl Listed {
-    /// Lists what comes after a name; `None` if the run was stopped meanwhile.
+    /// Lists entries after a name; `None` if the run was cancelled meanwhile.
     fn of(
         directory: &OwnedFd,
         limit: usize,
@@ -134,13 +134,13 @@ impl Listed {
     }
 }
 
-/// What an entry is.
+/// Returns the type of an entry.
 pub(crate) fn kind(directory: &OwnedFd, entry: &DirEntry) -> FileType {
     let told = entry.file_type();
     if told != FileType::Unknown {
         return told;
     }
-    // Some file systems do not tell.
+    // Some file systems do not report the type in directory entries.
     statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
         .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
@@ -150,7 +150,7 @@ fn shown(name: &CStr, kind: FileType) -> String {
     if kind == FileType::Directory { name + "/" } else { name }
 }
 
-/// A name on one line: a line break in it must not look like two names.
+/// Escapes a name with control characters: a line break in it must not look like two names.
 pub(crate) fn one_line(name: Cow<'_, str>) -> String {
     if name.contains(char::is_control) { name.escape_debug().to_string() } else { name.into_owned() }
 }

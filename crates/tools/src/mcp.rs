@@ -1,8 +1,8 @@
-//! Tools of other programs, through the Model Context Protocol.
+//! Client for the Model Context Protocol (MCP): tools of external servers.
 //!
-//! A server is a command that speaks over its input and output, or a place that speaks HTTP. It is started in the
-//! background, its tools are listed when it is ready, and it is started again at the next call after it went away.
-//! Start with `Servers`; `keeper` holds one server, `link` one connection to it.
+//! A server is a command that communicates over standard input and output, or an HTTP endpoint. It is started in the
+//! background, its tools are listed when it is ready, and after it exits it is started again at the next call.
+//! Start with `Servers`; `keeper` supervises one server, `link` is one connection to it.
 
 mod answer;
 mod breaker;
@@ -36,7 +36,7 @@ pub use self::{
 };
 use crate::variables;
 
-/// The servers of a config. They end with [`Servers::close`], or hard when this is dropped.
+/// The configured servers. They are shut down by [`Servers::close`], or killed when this is dropped.
 #[derive(Debug)]
 pub struct Servers {
     keepers: Mutex<Vec<Arc<Keeper>>>,
@@ -44,8 +44,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts to connect to all of them, in the background: needs a runtime. Commands see a part of `env`, such as
-    /// PATH and HOME, besides what their setup gives them.
+    /// Starts to connect to all servers in the background; requires a runtime. Commands see a part of `env`, such as
+    /// PATH and HOME, besides the variables of their setup.
     pub fn new(setups: Vec<ServerSetup>, env: Vec<(String, String)>) -> Self {
         let house = House {
             env: variables::passed(env).into(),
@@ -59,7 +59,7 @@ impl Servers {
         servers
     }
 
-    /// Goes over to these: those that are as they were stay, others end, and new ones are started.
+    /// Applies a new config: unchanged servers are kept, others are stopped, and new ones are started.
     pub fn set(&self, setups: Vec<ServerSetup>) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *keepers);
@@ -75,7 +75,7 @@ impl Servers {
     fn start(&self, setup: ServerSetup, prefix: String) -> Arc<Keeper> {
         let stop = self.house.stop.child_token();
         let keeper = Arc::new(Keeper::new(setup, prefix, House { stop, ..self.house.clone() }));
-        // The tracker joins it in `close`.
+        // Joined through the tracker in `close`.
         task::spawn("mcp server", self.house.tasks.track_future(keeper.clone().keep()));
         keeper
     }
@@ -84,7 +84,8 @@ impl Servers {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until every server was tried once, but not longer than `limit`: a server that is late adds its tools later.
+    /// Waits until a connection to every server was attempted once, but at most `limit`: a late server adds its tools
+    /// later.
     pub async fn settled(&self, limit: Duration) {
         let (mut tried, keepers) = (self.house.tried.subscribe(), self.keepers());
         let are_tried = |_: &u64| keepers.iter().all(|keeper| keeper.is_tried());
@@ -93,7 +94,7 @@ impl Servers {
         }
     }
 
-    /// The tools that are known by now. Each starts its server again if that went away.
+    /// Returns the tools known so far. A call of one restarts its server if necessary.
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         let mut taken = BTreeSet::new();
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
@@ -106,18 +107,19 @@ impl Servers {
         tools
     }
 
-    /// Changes whenever [`Servers::tools`] does by itself, and when a server goes away or is back.
+    /// Returns a counter that changes whenever [`Servers::tools`] changes by itself, and when a server goes down or
+    /// comes back.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.house.edition.subscribe()
     }
 
-    /// How each server stands.
+    /// Returns the status of each server.
     pub fn status(&self) -> Vec<ServerStatus> {
         let now = Instant::now();
         self.keepers().iter().map(|keeper| keeper.status(now)).collect()
     }
 
-    /// Ends all servers, with everything that they have started, and waits for that.
+    /// Stops all servers with all their child processes, and waits for that.
     pub async fn close(&self) {
         self.house.stop.cancel();
         self.house.tasks.close();

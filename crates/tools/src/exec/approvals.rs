@@ -1,4 +1,4 @@
-//! Asking before a command runs, and running it once somebody allowed it.
+//! Approval of commands, and execution of approved ones.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -26,25 +26,25 @@ use crate::{
     sandbox::{Mode, SandboxPolicy},
 };
 
-/// How strict the config is about commands.
+/// Approval settings from the config.
 #[derive(Debug, Clone)]
 pub struct Approvals {
-    /// For agents that are not named.
+    /// For agents without settings of their own.
     pub all: Wish,
-    /// For agents by name.
+    /// Per agent.
     pub own: BTreeMap<AgentId, Wish>,
-    /// Programs that need no rule to read their input, of [`crate::argv::SAFE_BINS`].
+    /// Filters that need no rule as long as they only read standard input, from [`crate::argv::SAFE_BINS`].
     pub safe_bins: Vec<String>,
 }
 
-/// What is kept of a call until somebody allows it.
+/// Stored form of a call that waits for approval.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     workspace: PathBuf,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sandbox: Option<SandboxView>,
     arguments: Value,
-    /// Who asked for it, and from where. Older versions did not keep it.
+    /// Principal and route of the call. Missing in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<CommandOrigin>,
 }
@@ -61,7 +61,7 @@ impl Approvals {
 }
 
 impl Exec {
-    /// Runs what was allowed as it was asked, and says what came of it.
+    /// Returns the callback that executes an approved call and reports the result.
     pub fn later(&self, desk: &Desk, hub: &Hub) -> Later {
         let (exec, desk, hub) = (self.clone(), desk.clone(), hub.clone());
         Later::new(move |entry, variables| {
@@ -79,13 +79,13 @@ impl Exec {
         })
     }
 
-    /// How the file tools beside it work: changes that were allowed are made with them.
+    /// Returns file access with the same policy, used to apply approved file changes.
     fn files(&self) -> FileAccess {
         let ExecSettings { sandbox, background, approvals, .. } = &self.settings;
         FileAccess::beside(sandbox, background.watches(), approvals.is_some())
     }
 
-    /// The words to run now, or what is answered instead.
+    /// Returns the words to run now, or the tool result to return instead.
     pub(super) async fn leave(&self, cx: &ToolCx, plan: &Plan) -> Result<Vec<String>, ToolResult> {
         let Some(approvals) = &self.settings.approvals else {
             return Ok(crate::gate::in_shell(shell().as_ref(), plan.arguments.command.clone()));
@@ -112,7 +112,7 @@ impl Exec {
         }
     }
 
-    /// Has a command run when it is allowed.
+    /// Waits for the decision in the background and runs the command if it is allowed.
     fn follow(&self, hub: &Hub, desk: &Desk, id: &str) {
         let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.later(desk, hub));
         task::spawn("approved", async move { follow(&desk, &hub, &id, &later).await });
@@ -178,7 +178,7 @@ impl Exec {
     }
 }
 
-/// What holds a command, in words that people read and that are compared later.
+/// Describes the sandbox in the approval. Compared when the approval is used.
 fn profile(policy: &SandboxPolicy) -> String {
     let mode = match policy.mode {
         Mode::ReadOnly => "read-only",
@@ -187,7 +187,7 @@ fn profile(policy: &SandboxPolicy) -> String {
         Mode::Full => return "none".to_owned(),
     };
     let network = policy.network.then(|| "with network".to_owned());
-    // Where nothing can be changed, these can be read.
+    // In read-only mode, the extra writable paths are only readable.
     let verb = if policy.mode == Mode::ReadOnly { "read" } else { "change" };
     let may = |verb: &str, paths: &[PathBuf]| {
         let named: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();

@@ -1,4 +1,4 @@
-//! What a call of `exec` says, and what it means.
+//! Arguments of an `exec` call.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 
 use crate::{Error, process::Wiring, sandbox::Mode};
 
-/// How short and how long a call may ask to wait before the command goes on in the background.
+/// Minimum and maximum of the requested wait in milliseconds.
 const WAITS: (f64, f64) = (10.0, 120_000.0);
 
-/// How long a command may take, however long a call or the config allows.
+/// Upper bound of a command's time limit, regardless of call and config.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a call says.
+/// Parsed arguments.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Arguments {
@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     security: Option<String>,
     ask: Option<String>,
     node: Option<String>,
-    /// Whether it was to go on in the background, where that cannot be.
+    /// True if a background command was requested where that is not supported.
     #[serde(skip)]
     stays: bool,
 }
@@ -47,20 +47,20 @@ impl Arguments {
         Ok(limit.ok_or(Error::BadTimeout(seconds))?.min(LONGEST))
     }
 
-    /// Has it wait for the end, whatever was asked for.
+    /// Makes the call wait for the end, whatever was requested.
     pub(super) fn stay(&mut self) {
         self.stays = self.background || self.yield_ms.is_some();
         (self.background, self.yield_ms) = (false, None);
     }
 
-    /// How long to wait for the end; not at all in the background.
+    /// Returns how long to wait for the end; `None` for a background command.
     pub(super) fn wait(&self, usual: Duration) -> Option<Duration> {
         let (least, most) = WAITS;
         let asked = |ms: f64| Duration::from_secs_f64(if ms.is_nan() { least } else { ms.clamp(least, most) } / 1000.0);
         (!self.background).then(|| self.yield_ms.map_or(usual, asked))
     }
 
-    /// How strict the call wants it to be: it can only be stricter than everybody else.
+    /// Returns the requested security level. It can only be stricter than the configured one.
     pub(super) fn wish(&self) -> Wish {
         Wish { security: self.security.as_deref().map(Security::read), ask: self.ask.as_deref().map(Ask::read) }
     }
@@ -69,12 +69,12 @@ impl Arguments {
         match (self.pty, self.background) {
             (true, _) => Wiring::Terminal,
             (false, true) => Wiring::Piped,
-            // Nobody will say anything: a program that waits for it would wait for ever.
+            // No input is possible: a program that reads it gets end of file instead of blocking.
             (false, false) => Wiring::Deaf,
         }
     }
 
-    /// What was asked for and is not done. Where another machine was asked for, nothing may be done at all.
+    /// Returns notes about ignored arguments. Fails if another host was requested.
     pub(super) fn notes(&self, mode: Mode, is_gated: bool) -> Result<Vec<String>, Error> {
         if self.node.is_some() || self.host.as_deref() == Some("node") {
             return Err(Error::Elsewhere);

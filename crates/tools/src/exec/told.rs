@@ -1,4 +1,4 @@
-//! What a model is told of a command.
+//! Formats results of commands for the model.
 
 use homard_agent::tool::ToolResult;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::NEWS_BYTES;
 use crate::job::{Job, Outcome};
 
-/// What came of a command that is over.
+/// Formats the result of a finished command.
 pub(super) fn tell(job: &Job, outcome: &Outcome, notes: Vec<String>) -> ToolResult {
     let (aggregated, _) = job.text();
     let mut details = json!({
@@ -27,7 +27,7 @@ pub(super) fn tell(job: &Job, outcome: &Outcome, notes: Vec<String>) -> ToolResu
     ToolResult { is_error: outcome.trouble.is_some(), ..ToolResult::text(parts.join("\n\n")) }.with_details(details)
 }
 
-/// What is known of a command that goes on.
+/// Formats the result of a command that continues in the background.
 pub(super) fn tell_of_background(job: &Job, id: &str, notes: Vec<String>) -> ToolResult {
     let tail = job.tail(NEWS_BYTES);
     let details = json!({

@@ -1,4 +1,4 @@
-//! The owner's approval for a change of protected files: what is asked, and the change once it is allowed.
+//! Owner's approval for changes of protected files: the request, and the change once it is approved.
 
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path, path::PathBuf};
 
@@ -18,26 +18,26 @@ use tokio_util::sync::CancellationToken;
 use super::{Call, Consent, FileAccess, Proposal};
 use crate::{Error, apply_patch::apply_patch, edit::edit, failure, write::write};
 
-/// What holds a file tool, in the words of an approval: nothing but the approval itself.
+/// Sandbox profile recorded in approvals of file tools, which do not run in a sandbox.
 const PROFILE: &str = "file tool";
 
-/// A call that waits for approval, as it is stored.
+/// Stored form of a call that waits for approval.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Stored {
-    /// The name of the tool. Stored calls of `exec` do not have it.
+    /// Name of the tool. Stored calls of `exec` do not have this field.
     file_tool: String,
     workspace: PathBuf,
     arguments: Value,
 }
 
-/// Whether an approval is about a change of files.
+/// True if an approval request is about a file change.
 pub(crate) fn is_change(entry: &Entry) -> bool {
     entry.call.get("fileTool").is_some()
 }
 
 impl FileAccess {
-    /// Calls a tool that changes files. A change that needs approval is asked for instead, and made once it is allowed.
+    /// Runs a tool that changes files. If the change needs approval, requests it and applies the change once approved.
     pub(crate) async fn change(&self, tool: &'static str, cx: ToolCx, arguments: Value) -> ToolResult {
         let consent = if cx.origin.is_owner() { Consent::Ask } else { Consent::Never };
         let call = Call { workdir: cx.workdir.clone(), cancel: cx.cancel.clone(), consent };
@@ -64,7 +64,7 @@ impl FileAccess {
         tokio::task::spawn_blocking(work).await.map_err(Error::Thread).flatten()
     }
 
-    /// Asks the owner. The tool answers at once that the change waits.
+    /// Creates an approval request. The tool call returns at once and reports that the change is pending.
     async fn ask(&self, tool: &str, cx: &ToolCx, arguments: Value, proposal: Proposal) -> Result<ToolResult, Error> {
         let refused = |why: &str| Error::Protected { path: proposal.paths.clone(), why: why.to_owned() };
         let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.desk()?))) else {
@@ -113,7 +113,7 @@ impl FileAccess {
         task::spawn("approved change", async move { follow(&desk, &hub, &id, &later).await });
     }
 
-    /// Makes the changes that are allowed.
+    /// Returns the callback that applies approved changes.
     fn later(&self, desk: &Desk) -> Later {
         let (files, desk) = (self.clone(), desk.clone());
         Later::new(move |entry, _| {
@@ -122,7 +122,7 @@ impl FileAccess {
         })
     }
 
-    /// Makes a change that was allowed, if it is still the one that was shown, and says what came of it.
+    /// Applies an approved change if it is still the one that was shown; returns a report.
     pub(crate) async fn make_allowed(&self, desk: &Desk, entry: Entry) -> String {
         match self.try_allowed(desk, &entry).await {
             Ok(result) => format!("Change made (approval {}): {}", entry.id, text_of(&result)),
@@ -146,7 +146,7 @@ fn text_of(result: &ToolResult) -> String {
     result.content.iter().filter_map(|block| block.as_text()).collect::<Vec<_>>().join("\n")
 }
 
-/// What the approval is about: the tool, the whole text that was shown, and the directory.
+/// Returns what the approval is bound to: the tool, the complete text that was shown, and the directory.
 fn bound_to((tool, text): (&str, &str), workdir: &Path, (session, run): (&str, &str)) -> io::Result<Bound> {
     let found = fs::metadata(workdir)?;
     Ok(Bound {

@@ -1,4 +1,4 @@
-//! What is told of the lines that were found: so many matches, and so many bytes.
+//! Formats the lines found, within limits on matches and bytes.
 
 use homard_agent::tool::ToolResult;
 use serde_json::{Map, Value, json};
@@ -8,19 +8,19 @@ use super::{
     hits::{Hits, Kind, Line},
 };
 
-/// How many bytes one answer holds at most.
+/// Maximum size of a result in bytes.
 const MAX_BYTES: usize = 50 * 1024;
 
-/// What is told.
+/// A result under construction.
 #[derive(Debug)]
 pub(super) struct Answer<'a> {
     search: &'a Search,
     text: String,
     matches: usize,
-    /// Why nothing more is added.
+    /// The limit that was reached, if any.
     full: Option<Full>,
     has_cut_lines: bool,
-    /// How many files and directories could not be searched.
+    /// Number of files and directories that could not be searched.
     pub(super) unreadable: usize,
 }
 
@@ -39,14 +39,14 @@ impl<'a> Answer<'a> {
         self.full.is_some()
     }
 
-    /// Adds what was found in the next file, as far as there is room.
+    /// Adds the matches of the next file, as far as the limits allow.
     pub(super) fn add(&mut self, path: &str, hits: &Hits) {
         self.unreadable += usize::from(hits.is_unreadable);
         let room = self.search.limit - self.matches;
         let mut added = 0;
         let mut before = None;
         for line in &hits.lines {
-            // The lines after the last match are still told; those before the next are not.
+            // Context lines after the last match are still included; those before the next match are not.
             if self.is_full() || (added == room && line.kind != Kind::After) {
                 break;
             }
@@ -76,7 +76,7 @@ impl<'a> Answer<'a> {
         self.has_cut_lines |= line.is_cut;
     }
 
-    /// The answer.
+    /// Builds the tool result.
     pub(super) fn tell(self) -> ToolResult {
         let (mut notices, mut details) = (Vec::new(), Map::new());
         let limit = self.search.limit;

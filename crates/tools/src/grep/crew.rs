@@ -1,4 +1,4 @@
-//! Several threads that search one tree, and tell what they found in its order.
+//! Searches a tree with several threads; results keep the order of the walk.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use crate::{
     walk::{Entry, Walk},
 };
 
-/// How many files a thread takes at once: so many that taking them does not count, so few that all have work.
+/// Number of files that a thread takes at once: large enough to make locking cheap, small enough to balance the load.
 const BATCH: usize = 32;
 
-/// How many threads there are at most.
+/// Maximum number of threads.
 const MAX_THREADS: usize = 8;
 
-/// Several threads that search one tree.
+/// A parallel search of one tree.
 pub(super) struct Crew<'a> {
     search: &'a Search,
     filter: &'a Filter,
@@ -34,7 +34,7 @@ pub(super) struct Crew<'a> {
     walk: Mutex<(usize, Walk)>,
 }
 
-/// What was found, put in order: batches come as they are done, and are told as the walk gave them.
+/// Restores the order of results: batches finish in any order and are reported in the order of the walk.
 struct Sorter<'a, 'b> {
     path: &'a str,
     answer: &'a mut Answer<'b>,
@@ -47,7 +47,8 @@ impl<'a> Crew<'a> {
         Self { search, filter, cancel, walk: Mutex::new((0, walk)) }
     }
 
-    /// Searches until all is searched, the answer is full or the run is stopped. `path` is where the walk started.
+    /// Searches until the tree is exhausted, the result is full or the run is cancelled. `path` is where the walk
+    /// started.
     pub(super) fn search(self, path: &str, answer: &mut Answer<'_>) {
         let sorter = Mutex::new(Sorter { path, answer, next: 0, waiting: BTreeMap::new() });
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
@@ -102,7 +103,7 @@ impl Sorter<'_, '_> {
     }
 }
 
-/// A panic while a lock was held ends the search anyway.
+/// Locks a mutex, ignoring poisoning: a panic while a lock is held ends the search anyway.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

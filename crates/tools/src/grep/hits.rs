@@ -1,4 +1,4 @@
-//! The lines of one file that a pattern fits, with the lines around them.
+//! Matching lines of one file with their context.
 
 use std::{fs::File, io};
 
@@ -11,35 +11,35 @@ use tokio_util::sync::CancellationToken;
 use super::Search;
 use crate::{page::char_start, stoppable::Stoppable};
 
-/// How long a line may be to be searched, in bytes: a file without line breaks must not fill the memory.
+/// Maximum length of a searched line in bytes, so that a file without line breaks cannot exhaust memory.
 const MAX_LINE: usize = 8 * 1024 * 1024;
 
-/// How many characters of a line are shown.
+/// Maximum number of characters shown of a line.
 const SHOWN: usize = 500;
 
-/// How many characters are shown before a match that is far into its line.
+/// Number of characters shown before a match that is far into its line.
 const LEAD: usize = 100;
 
-/// What was found in a file.
+/// Matches of a file.
 #[derive(Debug, Default)]
 pub(super) struct Hits {
-    /// The lines to show, in order.
+    /// Lines to show, in order.
     pub(super) lines: Vec<Line>,
-    /// How many of them fit the pattern; one more than asked for says that there are more.
+    /// Number of matching lines; one more than the limit means that there are more.
     pub(super) count: usize,
-    /// Whether the file is no text, so that nothing of it is shown.
+    /// True if the file is binary, in which case nothing of it is shown.
     pub(super) is_binary: bool,
-    /// Whether it could not be searched to its end.
+    /// True if the file could not be searched to its end.
     pub(super) is_unreadable: bool,
 }
 
-/// A line of a file.
+/// A line to show.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) number: u64,
     pub(super) text: String,
     pub(super) kind: Kind,
-    /// Whether only a part of it is shown.
+    /// True if only a part of it is shown.
     pub(super) is_cut: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Kind {
     After,
 }
 
-/// Searches one file after the other.
+/// Searches files one after the other.
 pub(super) struct Hunter<'a> {
     search: &'a Search,
     searcher: Searcher,
@@ -122,9 +122,9 @@ impl Line {
     fn of(bytes: &[u8], number: Option<u64>, kind: Kind, at: usize) -> Self {
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        // What would be out of sight at the end of a long line is shown from a little before.
+        // If the match is near the end of a long line, the shown part starts shortly before it.
         let start = if at <= SHOWN - LEAD { 0 } else { char_start(bytes, at - LEAD) };
-        // Four bytes are the most that a character has.
+        // A character has at most four bytes.
         let end = bytes.len().min(start + 4 * SHOWN);
         let rest = String::from_utf8_lossy(&bytes[start..end]);
         let mut text: String = rest.chars().take(SHOWN).collect();

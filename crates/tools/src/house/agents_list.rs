@@ -1,4 +1,4 @@
-//! `agents_list`: for which agents a run may start others.
+//! The `agents_list` tool: lists the agents for which a run may start runs.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::{HouseRules, No, answer, hub};
 
-/// Lists the agents that `sessions_spawn` takes.
+/// Lists the agents that `sessions_spawn` accepts.
 #[derive(Debug, Clone)]
 pub struct AgentsList {
     rules: Arc<HouseRules>,
 }
 
 impl AgentsList {
-    /// The tool, under these rules.
+    /// Creates the tool with these rules.
     pub fn new(rules: Arc<HouseRules>) -> Self {
         Self { rules }
     }
@@ -27,7 +27,8 @@ impl AgentsList {
         let rules = self.rules.spawns(&me);
         let name = |id: &AgentId| agents.get(id).and_then(|agent| agent.name.clone().or(agent.identity.name.clone()));
         let row = |id: &AgentId| json!({"id": id, "name": name(id), "configured": agents.get(id).is_some()});
-        // Its own first, then by their ids. What is allowed but not there is told, so that the mistake can be seen.
+        // The run's own agent first, then by id. Allowed but unknown agents are included, so that the misconfiguration
+        // is visible.
         let known = agents.iter().map(|agent| agent.id.clone());
         let named = rules.allow_agents.iter().filter(|id| id.trim() != "*").map(|id| AgentId::normalize(id));
         let mut others: Vec<_> = known.chain(named).filter(|id| *id != me && rules.allows(&me, id)).collect();

@@ -1,10 +1,10 @@
-//! What the owner allows runs to do with sessions.
+//! Owner's settings for session tools.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use homard_proto::AgentId;
 
-/// What the owner allows runs to do with sessions.
+/// Owner's settings for session tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HouseRules {
     /// `tools.sessions.visibility`.
@@ -13,33 +13,33 @@ pub struct HouseRules {
     pub agent_to_agent: AgentToAgent,
     /// `agents.defaults.subagents`.
     pub spawn: SpawnRules,
-    /// The same for agents that have their own: `agents.list[].subagents` over the defaults.
+    /// Per-agent overrides: `agents.list[].subagents` over the defaults.
     pub spawn_of: BTreeMap<AgentId, SpawnRules>,
 }
 
 impl HouseRules {
-    /// How the runs of an agent may start others.
+    /// Returns the rules for runs started by an agent.
     pub(super) fn spawns(&self, agent: &AgentId) -> &SpawnRules {
         self.spawn_of.get(agent).unwrap_or(&self.spawn)
     }
 }
 
-/// Which sessions a run sees. For anybody but the owner it is never more than the tree.
+/// Which sessions a run can see. For runs of non-owners it is never more than the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Visibility {
-    /// Its own.
+    /// Only its own.
     Own,
-    /// Its own, and those that it started, and those that these started.
+    /// Its own and its descendants.
     #[default]
     Tree,
-    /// All of its agent.
+    /// All sessions of its agent.
     Agent,
-    /// All, as far as agents may talk to one another.
+    /// All sessions, as far as `tools.agentToAgent` permits.
     All,
 }
 
 impl Visibility {
-    /// Reads it as configs say it.
+    /// Parses the config value.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             "self" => Some(Self::Own),
@@ -50,7 +50,7 @@ impl Visibility {
         }
     }
 
-    /// Its word in configs.
+    /// Returns the config value.
     pub fn name(self) -> &'static str {
         match self {
             Self::Own => "self",
@@ -61,12 +61,12 @@ impl Visibility {
     }
 }
 
-/// Whether agents may look at the sessions of others and write to them.
+/// Whether agents may read and write sessions of other agents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentToAgent {
-    /// Whether any may.
+    /// True if enabled.
     pub is_enabled: bool,
-    /// Which: ids, or patterns with `*`; both sides must be among them. All if it is empty.
+    /// Agent ids, or patterns with `*`; both sides must match. Empty allows all.
     pub allow: Vec<String>,
 }
 
@@ -78,20 +78,20 @@ impl AgentToAgent {
     }
 }
 
-/// How runs may start others.
+/// Limits of subagents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpawnRules {
-    /// For which other agents: ids, or `*` for any.
+    /// Other agents for which a run may start runs: ids, or `*` for any.
     pub allow_agents: Vec<String>,
-    /// How many starts away from a conversation a run may be at most; with 1 a child starts no others.
+    /// Maximum depth below the conversation; with 1, a child starts no children.
     pub max_depth: usize,
-    /// How many children of one session are at work at once.
+    /// Maximum number of active children per session.
     pub max_children: usize,
-    /// The model that answers, as `provider/model`; the agent's own if nothing is said.
+    /// Model, as `provider/model`; `None` means the agent's own.
     pub model: Option<String>,
-    /// How hard it thinks.
+    /// Thinking level.
     pub thinking: Option<String>,
-    /// How long a child may take; the agent's own limit if nothing is said.
+    /// Time limit of a child; `None` means the agent's own.
     pub timeout: Option<Duration>,
 }
 
@@ -102,7 +102,7 @@ impl Default for SpawnRules {
 }
 
 impl SpawnRules {
-    /// Whether a run of one agent may start one of another.
+    /// True if a run of one agent may start a run of another.
     pub(super) fn allows(&self, one: &AgentId, other: &AgentId) -> bool {
         one == other || self.allows_any() || self.allow_agents.iter().any(|id| AgentId::normalize(id) == *other)
     }
@@ -112,7 +112,7 @@ impl SpawnRules {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for anything, in any case.
+/// True if a text matches a pattern with `*` wildcards, ignoring the pattern's case.
 fn fits(pattern: &str, text: &str) -> bool {
     let pattern = pattern.trim().to_lowercase();
     let mut parts = pattern.split('*');

@@ -1,4 +1,4 @@
-//! `session_status`: how a conversation stands, what time it is, and which model answers there.
+//! The `session_status` tool: shows a session's state, the current time and the model, and can change the model.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
     sight::{self, Sight},
 };
 
-/// Says how a session stands.
+/// Shows the state of a session.
 #[derive(Debug, Clone)]
 pub struct SessionStatus {
     rules: Arc<HouseRules>,
@@ -30,7 +30,7 @@ struct Arguments {
 }
 
 impl SessionStatus {
-    /// The tool, under these rules.
+    /// Creates the tool with these rules.
     pub fn new(rules: Arc<HouseRules>) -> Self {
         Self { rules }
     }
@@ -55,7 +55,7 @@ impl SessionStatus {
     }
 }
 
-/// Lets another model answer in a session from its next run on.
+/// Sets the model of a session, effective from its next run.
 async fn set_model(cx: &ToolCx, sight: &Sight<'_>, key: &SessionKey, name: &str) -> Result<(), No> {
     if !cx.origin.is_admin() {
         let why = "only the owner chooses models, through a connection with operator.admin: ask without model";

@@ -1,5 +1,5 @@
-//! `sessions_history`: what was said in a conversation, without what is nobody else's business: no thinking, no
-//! pictures, and tools only on request.
+//! The `sessions_history` tool: shows a session's messages without private content: no reasoning, no images, and tool
+//! calls only on request.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use super::{HouseRules, No, answer, cut, parse, sight, sight::Sight, whole};
 
-/// How many messages are shown when nobody says.
+/// Default number of messages.
 const USUAL: usize = 200;
-/// How many are shown at most.
+/// Maximum number of messages.
 const MOST: usize = 1_000;
-/// How many characters of one text are shown.
+/// Maximum length of a text in characters.
 const TEXT: usize = 4_000;
-/// How many bytes all messages have together; the oldest go first.
+/// Maximum size of all messages together in bytes; the oldest are dropped first.
 const TOTAL: usize = 80 * 1024;
 
-/// Shows what was said in a session.
+/// Shows the messages of a session.
 #[derive(Debug, Clone)]
 pub struct SessionsHistory {
     rules: Arc<HouseRules>,
@@ -35,19 +35,19 @@ struct Arguments {
     include_tools: Option<bool>,
 }
 
-/// What is shown of a conversation.
+/// Sanitized messages of a session.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Shown {
     /// The messages, oldest first.
     pub(super) messages: Vec<Value>,
-    /// Whether some text was cut.
+    /// True if a text was truncated.
     is_cut: bool,
-    /// Whether messages were left out for their size.
+    /// True if messages were dropped because of the size limit.
     is_short: bool,
 }
 
 impl SessionsHistory {
-    /// The tool, under these rules.
+    /// Creates the tool with these rules.
     pub fn new(rules: Arc<HouseRules>) -> Self {
         Self { rules }
     }
@@ -67,7 +67,7 @@ impl SessionsHistory {
     }
 }
 
-/// The last messages of a conversation as others may see them, oldest first.
+/// Returns the last messages of a session, sanitized, oldest first.
 pub(super) fn shown(said: &[Arc<Message>], limit: usize, with_tools: bool) -> Shown {
     let mut shown = Shown::default();
     let mut room = TOTAL;
@@ -90,7 +90,7 @@ pub(super) fn shown(said: &[Arc<Message>], limit: usize, with_tools: bool) -> Sh
     shown
 }
 
-/// A message as others may see it; `None` if there is nothing left of it.
+/// Sanitizes a message; `None` if nothing is left of it.
 fn sanitised(message: &Message, with_tools: bool, is_cut: &mut bool) -> Option<Value> {
     let (role, blocks, extra) = match message {
         Message::User(user) => {

@@ -1,4 +1,4 @@
-//! `sessions_list`: which conversations there are.
+//! The `sessions_list` tool: lists sessions.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 
 use super::{HouseRules, No, answer, given, parse, sessions_history, sight::Sight, whole};
 
-/// How many sessions are listed when nobody says.
+/// Default number of sessions.
 const USUAL: usize = 50;
-/// How many are listed at most.
+/// Maximum number of sessions.
 const MOST: usize = 200;
-/// How many messages of each are shown at most.
+/// Maximum number of messages per session.
 const MESSAGES: usize = 20;
-/// The kinds that a caller may ask for.
+/// Kinds that can be filtered for.
 const KINDS: [&str; 6] = ["main", "group", "cron", "hook", "node", "other"];
 
-/// Lists the sessions that a run may see.
+/// Lists the sessions that a run can see.
 #[derive(Debug, Clone)]
 pub struct SessionsList {
     rules: Arc<HouseRules>,
@@ -44,7 +44,7 @@ struct Arguments {
 }
 
 impl SessionsList {
-    /// The tool, under these rules.
+    /// Creates the tool with these rules.
     pub fn new(rules: Arc<HouseRules>) -> Self {
         Self { rules }
     }
@@ -81,7 +81,7 @@ impl Arguments {
     fn fits(&self, key: &SessionKey, record: &Record, now: u64) -> bool {
         let kinds: Vec<_> = self.kinds.iter().flatten().map(|kind| kind.trim().to_lowercase()).collect();
         let agent = given(self.agent_id.as_deref()).map(AgentId::normalize);
-        // `as` saturates, so nonsense becomes the nearest limit.
+        // `as` saturates, so out-of-range values become the nearest limit.
         let since = self.active_minutes.map(|minutes| now.saturating_sub((minutes as u64).saturating_mul(60_000)));
         (kinds.is_empty() || kinds.iter().any(|wanted| wanted == kind(key)))
             && agent.is_none_or(|agent| key.agent() == Some(&agent))
@@ -99,7 +99,7 @@ fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
     names.into_iter().flatten().any(|name| name.to_lowercase().contains(&text))
 }
 
-/// What kind of conversation a key stands for.
+/// Returns the kind of session that a key denotes.
 fn kind(key: &SessionKey) -> &'static str {
     let begins = |word: &str| key.rest().starts_with(word);
     match key.kind() {

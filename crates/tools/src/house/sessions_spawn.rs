@@ -1,4 +1,4 @@
-//! `sessions_spawn`: have a sub-agent do something. It works by itself; its report comes as a message when it is done.
+//! The `sessions_spawn` tool: starts a subagent. It runs independently and reports with a message when it has finished.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,18 +15,19 @@ use tokio::sync::Mutex;
 
 use super::{HouseRules, No, SpawnRules, answer, chosen, given, parse, sight::Sight};
 
-/// How long a label is at most, in characters.
+/// Maximum length of a label in characters.
 const LABEL: usize = 120;
-/// How many characters a task has at most.
+/// Maximum length of a task in characters.
 const TASK: usize = 100_000;
-/// The longest that a child may be given, in seconds: a year.
+/// Maximum time limit of a child in seconds: one year.
 const YEAR: f64 = 365.0 * 24.0 * 3600.0;
 
-/// Starts sub-agents.
+/// Starts subagents.
 #[derive(Debug)]
 pub struct SessionsSpawn {
     rules: Arc<HouseRules>,
-    /// One at a time: the calls of one message run together, and each must count those before it.
+    /// Serializes calls: the tool calls of one message run concurrently, and each must count the children started
+    /// before.
     turn: Mutex<()>,
 }
 
@@ -45,7 +46,7 @@ struct Arguments {
 }
 
 impl SessionsSpawn {
-    /// The tool, under these rules.
+    /// Creates the tool with these rules.
     pub fn new(rules: Arc<HouseRules>) -> Self {
         Self { rules, turn: Mutex::new(()) }
     }
@@ -78,11 +79,11 @@ impl SessionsSpawn {
         Ok(facts)
     }
 
-    /// The agent that is to work, if it may.
+    /// Returns the agent to run, if it is allowed.
     fn agent(&self, cx: &ToolCx, sight: &Sight<'_>, named: Option<&str>) -> Result<AgentId, No> {
         let me = sight.agent();
         let agent = named.map_or_else(|| me.clone(), AgentId::normalize);
-        // Whether it is there is told only to those who may start it.
+        // Only callers that may start the agent learn whether it exists.
         if !self.rules.spawns(&me).allows(&me, &agent) {
             return Err(No::Forbidden(format!(
                 "agent {agent} may not be started from here: use agents_list to see which may. The owner can allow it \
@@ -90,7 +91,7 @@ impl SessionsSpawn {
             )));
         }
         match sight.hub.agents().get(&agent) {
-            // What a sandboxed run starts is sandboxed, too: else it would be a way out.
+            // Children of a sandboxed run must be sandboxed too; otherwise spawning would escape the sandbox.
             Some(other) if cx.sandbox.is_some() && !other.sandboxing.holds_subagents() => Err(No::Forbidden(format!(
                 "agent {agent} is not sandboxed, and a sandboxed session may start only agents that are. The owner \
                      can change its sandbox.mode"
@@ -101,7 +102,7 @@ impl SessionsSpawn {
     }
 }
 
-/// Whether one more may be started.
+/// Checks the limits on depth and number of children.
 fn check_room(cx: &ToolCx, sight: &Sight<'_>, rules: &SpawnRules) -> Result<(), No> {
     if sight.depth(&cx.session) >= rules.max_depth {
         return Err(No::Forbidden(match cx.session.is_subagent() {
@@ -133,7 +134,7 @@ impl Arguments {
         };
         let thinking = given(self.thinking.as_deref()).or(rules.thinking.as_deref()).map(level).transpose()?;
         let label = given(self.label.as_deref()).or(given(self.task_name.as_deref()));
-        // Nothing and nonsense say nothing, as in OpenClaw.
+        // Missing, zero and invalid values mean the default, as in OpenClaw.
         let seconds = self.run_timeout_seconds.or(self.timeout_seconds).filter(|seconds| *seconds > 0.0);
         Ok(Spawn {
             task: task.to_owned(),
@@ -146,7 +147,7 @@ impl Arguments {
     }
 }
 
-/// What a child is told besides its task.
+/// Returns the addition to a child's system prompt.
 fn told(cx: &ToolCx) -> String {
     format!(
         "You are a sub-agent. The session {} started you for one task: the first message. Do that and nothing else, and \

@@ -1,4 +1,4 @@
-//! Which sessions a run may see, and how they belong together.
+//! Decides which sessions a run can see, and how sessions are related.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,10 +11,10 @@ use homard_proto::{AgentId, SessionKey, session::Record};
 
 use super::{HouseRules, No, Visibility, hub};
 
-/// A session and what is remembered of it.
+/// A session and its record.
 type Row = (SessionKey, Arc<Record>);
 
-/// What a run sees of the sessions.
+/// The sessions as seen by a run.
 #[derive(Debug)]
 pub(super) struct Sight<'a> {
     pub(super) hub: &'a Hub,
@@ -32,8 +32,8 @@ impl<'a> Sight<'a> {
         let hub = hub(cx)?;
         let rows = hub.sessions().await.map_err(No::error)?;
         let parents = rows.iter().filter_map(|(key, record)| Some((key.clone(), parent_of(key, record)?))).collect();
-        // Others than the owner ask for themselves, and see what they began themselves.
-        // So do sandboxed runs: what the others say is not theirs to read.
+        // Runs of non-owners see only the sessions they started themselves, and so do sandboxed runs: they must not
+        // read other conversations.
         let agents = hub.agents();
         let agent = agents.get(cx.session.agent().unwrap_or_else(|| agents.default_id()));
         let sees_all = || agent.is_some_and(|agent| agent.sandboxing.sees_all_sessions);
@@ -50,12 +50,12 @@ impl<'a> Sight<'a> {
         })
     }
 
-    /// Whose run it is.
+    /// Returns the agent of the run.
     pub(super) fn agent(&self) -> AgentId {
         self.me.agent().cloned().unwrap_or_else(|| self.hub.agents().default_id().clone())
     }
 
-    /// The sessions above one, nearest first. One whose record was made to lead to itself ends there.
+    /// Returns the ancestors of a session, nearest first. Stops at a cycle, which a manipulated record can create.
     pub(super) fn ancestors(&self, key: &SessionKey) -> Vec<SessionKey> {
         let mut found: Vec<SessionKey> = Vec::new();
         let mut next = self.parents.get(key);
@@ -66,18 +66,18 @@ impl<'a> Sight<'a> {
         found
     }
 
-    /// How many starts away from a conversation a session is. A sub-agent whose beginnings are forgotten is still one.
+    /// Returns the depth of a session below its conversation; at least 1 for a subagent whose parent is unknown.
     pub(super) fn depth(&self, key: &SessionKey) -> usize {
         self.ancestors(key).len().max(usize::from(key.is_subagent()))
     }
 
-    /// The sessions that a session started.
+    /// Returns the children of a session.
     pub(super) fn children<'b>(&'b self, key: &'b SessionKey) -> impl Iterator<Item = &'b Row> {
         self.rows.iter().filter(move |(child, _)| self.parents.get(child) == Some(key))
     }
 
-    /// Whether the run's session is above another. In a session that several people write in, others than the owner
-    /// have only what they began themselves.
+    /// True if the run's session is an ancestor of another. In a session with several people, non-owners only own what
+    /// they started themselves.
     pub(super) fn is_mine(&self, key: &SessionKey) -> bool {
         let began = |(found, record): &Row| {
             found == key && Errand::of(record).is_some_and(|errand| errand.is_of(&self.origin.principal))
@@ -85,7 +85,7 @@ impl<'a> Sight<'a> {
         self.ancestors(key).contains(self.me) && (self.origin.is_owner() || self.rows.iter().any(began))
     }
 
-    /// Whether another session is above the run's.
+    /// True if another session is an ancestor of the run's.
     pub(super) fn is_above(&self, key: &SessionKey) -> bool {
         self.ancestors(self.me).contains(key)
     }
@@ -105,17 +105,17 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// The sessions that the run sees, newest first.
+    /// Returns the visible sessions, newest first.
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|(key, _)| self.sees(key))
     }
 
-    /// A session that the run sees.
+    /// Returns a visible session.
     pub(super) fn row(&self, key: &SessionKey) -> Option<&Row> {
         self.rows().find(|(found, _)| found == key)
     }
 
-    /// The session that a text means, if the run may see it: a key, or the id of a transcript.
+    /// Resolves a session key or transcript id, if the run can see that session.
     pub(super) fn find(&self, text: &str) -> Result<SessionKey, No> {
         let by_id = self.rows().find(|(_, record)| record.session_id.as_str() == text.trim());
         if let Some((key, _)) = by_id {
@@ -125,7 +125,7 @@ impl<'a> Sight<'a> {
         if self.sees(&key) { Ok(key) } else { Err(self.hidden(&key)) }
     }
 
-    /// The session with a label, among those that the run sees.
+    /// Returns the visible session with a label.
     pub(super) fn labelled(&self, label: &str, agent: Option<&str>) -> Result<SessionKey, No> {
         let agent = agent.map(AgentId::normalize);
         let is_meant = |(key, record): &&Row| {
@@ -147,7 +147,7 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Why a session is not shown. It says nothing about whether it is there.
+    /// Error for a session that may not be seen. Does not reveal whether it exists.
     pub(super) fn hidden(&self, key: &SessionKey) -> No {
         No::Forbidden(format!(
             "{key} is not among the sessions that this one may see (visibility {}): use sessions_list to see which are. \
@@ -157,7 +157,7 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// Why there is nothing to show of a session that may be seen.
+/// Error for a visible session that does not exist.
 pub(super) fn missing(key: &SessionKey) -> No {
     No::Error(format!("there is no session {key}: use sessions_list to see which there are"))
 }

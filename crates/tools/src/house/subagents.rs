@@ -1,4 +1,4 @@
-//! `subagents`: look after the sub-agents that this session started.
+//! The `subagents` tool: lists, waits for and cancels the subagents that this session started.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 
 use super::{HouseRules, No, answer, given, parse, sight::Sight};
 
-/// How long is waited when nobody says.
+/// Default time to wait, in seconds.
 const USUAL: f64 = 30.0;
-/// How long is waited at most.
+/// Maximum time to wait, in seconds.
 const MOST: f64 = 60.0;
-/// How far back the list goes when nobody says, in minutes.
+/// Default age limit of listed finished subagents, in minutes.
 const RECENT: f64 = 30.0;
-/// How many of those that have ended are listed at most.
+/// Maximum number of listed finished subagents.
 const ROWS: usize = 50;
 
-/// Lists, waits for and cancels sub-agents.
+/// Lists, waits for and cancels subagents.
 #[derive(Debug, Clone, Copy)]
 pub struct Subagents;
 
@@ -46,7 +46,7 @@ enum Action {
     Cancel,
 }
 
-/// A sub-agent.
+/// A subagent.
 struct Task {
     key: SessionKey,
     label: Option<String>,
@@ -64,7 +64,7 @@ impl Task {
         match (self.errand.ended, self.pace) {
             (Some(fate), _) => fate.name(),
             (None, Some(pace)) => pace.name(),
-            // It has ended, and its report is on its way.
+            // It has finished, and its report is being delivered.
             (None, None) => "reporting",
         }
     }
@@ -92,7 +92,7 @@ async fn look(cx: &ToolCx, arguments: Value) -> Result<Value, No> {
     match arguments.action.unwrap_or_default() {
         Action::List => Ok(list(sight.hub, &tasks, arguments.recent_minutes.unwrap_or(RECENT))),
         Action::Wait => {
-            // `as` would panic on what is no number; this does not.
+            // `Duration::from_secs_f64` would panic on NaN; this does not.
             let seconds = arguments.timeout_seconds.unwrap_or(USUAL).clamp(0.0, MOST);
             let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
             wait(cx, sight.hub, meant(&tasks, &arguments)?, patience).await
@@ -107,7 +107,7 @@ async fn look(cx: &ToolCx, arguments: Value) -> Result<Value, No> {
     }
 }
 
-/// The sub-agents that this session started, newest first.
+/// Returns the subagents that this session started, newest first.
 fn tasks(cx: &ToolCx, sight: &Sight<'_>) -> Vec<Task> {
     let work = sight.hub.work();
     let task = |key: &SessionKey, record: &Record| {
@@ -120,7 +120,7 @@ fn tasks(cx: &ToolCx, sight: &Sight<'_>) -> Vec<Task> {
 }
 
 fn list(hub: &Hub, tasks: &[Task], minutes: f64) -> Value {
-    // `as` saturates, so nonsense becomes the nearest limit.
+    // `as` saturates, so out-of-range values become the nearest limit.
     let since = hub.ambient().now_ms().saturating_sub((minutes as u64).saturating_mul(60_000));
     let active: Vec<_> = tasks.iter().filter(|task| task.is_open()).map(Task::row).collect();
     let ended = tasks.iter().filter(|task| !task.is_open() && task.updated_at >= since);
@@ -128,7 +128,7 @@ fn list(hub: &Hub, tasks: &[Task], minutes: f64) -> Value {
     json!({"status": "ok", "action": "list", "active": active, "recent": recent})
 }
 
-/// The sub-agents that are named; those that are at work if none is.
+/// Returns the named subagents; the active ones if none is named.
 fn meant<'a>(tasks: &'a [Task], arguments: &Arguments) -> Result<Vec<&'a Task>, No> {
     let names: Vec<_> = arguments.task_id.iter().chain(arguments.task_ids.iter().flatten()).collect();
     if names.is_empty() {
@@ -143,7 +143,7 @@ fn meant<'a>(tasks: &'a [Task], arguments: &Arguments) -> Result<Vec<&'a Task>, 
 
 async fn wait(cx: &ToolCx, hub: &Hub, tasks: Vec<&Task>, patience: Duration) -> Result<Value, No> {
     let runs: Vec<(&Task, &RunId)> = tasks.iter().map(|task| (*task, &task.errand.run)).collect();
-    // Whoever waits for this session must not be waited for.
+    // Never waits for a session that waits for this one.
     let waits: Vec<_> = runs.iter().map(|(task, _)| hub.wait_for(&cx.session, &task.key)).collect();
     let all = async {
         let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! What a server answered, as a model reads it.
+//! Converts a server's response to a tool result.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use homard_agent::tool::ToolResult;
@@ -9,13 +9,13 @@ use serde_json::json;
 
 use crate::external::{clean, line};
 
-/// How many pictures of one answer are shown.
+/// Maximum number of images per result.
 const PICTURES: usize = 8;
 
-/// How long what a server says of itself may be, in characters.
+/// Maximum length of names and descriptions from a server, in characters.
 const NAME: usize = 500;
 
-/// The answer of a tool. Pictures are made to fit, which takes a while: not for a thread that others wait for.
+/// Converts the result of a tool call. Resizes images, which is slow: call it on a blocking thread.
 pub(super) fn told(server: &str, tool: &str, answer: CallToolResult) -> ToolResult {
     let mut pictures = 0;
     let mut content: Vec<Block> = answer.content.into_iter().map(|block| shown(block, &mut pictures)).collect();
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// One pixel.
+    /// A GIF of one pixel.
     const GIF: &str = "R0lGODdhAQABAIAAAP///////ywAAAAAAQABAAACAkQBADs=";
 
     fn answered(answer: Value) -> ToolResult {

@@ -1,16 +1,16 @@
-//! How long a server that fails is left alone.
+//! Circuit breaker for a server that fails.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long after the second failure in a row; each further one doubles it.
+/// Cooldown after the second consecutive failure; each further failure doubles it.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// And at most.
+/// Maximum cooldown.
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 
-/// Counts failures in a row.
+/// Counts consecutive failures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Breaker {
     failures: u32,
@@ -18,7 +18,8 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// It failed: it did not start, went away, or did not answer. After the first time it may be tried again at once.
+    /// Records a failure: the server did not start, exited, or did not answer. After the first failure there is no
+    /// cooldown.
     pub(super) fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         let doublings = self.failures.checked_sub(2);
@@ -26,12 +27,12 @@ impl Breaker {
         self.rests_until = pause.map(|pause| now + pause);
     }
 
-    /// It did what it was asked.
+    /// Records a success and resets the breaker.
     pub(super) fn worked(&mut self) {
         *self = Self::default();
     }
 
-    /// Until when it is left alone, if it is.
+    /// Returns the end of the cooldown, if there is one.
     pub(super) fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.rests_until.filter(|until| *until > now)
     }

@@ -1,4 +1,4 @@
-//! A server that is a command: started, listened to, and ended with everything that it has started.
+//! A server that runs as a child process, with everything that it starts.
 
 use std::{
     collections::VecDeque,
@@ -26,16 +26,16 @@ use crate::{
     tree::{MARK, Tree},
 };
 
-/// How long a server may take to end by itself when its input is closed.
+/// Time for a server to exit by itself after its input was closed.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a killed server may take to be gone.
+/// Time for a killed server to be reaped.
 const REAP: Duration = Duration::from_secs(1);
 
-/// How much is kept of what a server says beside its answers, in bytes: the end, where the reason for its end is.
+/// Bytes kept of a server's standard error: the end, which usually contains the reason for an exit.
 const KEPT: usize = 2000;
 
-/// A command at work. Dropped before its end, it takes all that it has started with it.
+/// A running server process. Dropping it kills the whole process tree.
 #[derive(Debug)]
 pub(super) struct Child {
     process: Process,
@@ -44,7 +44,7 @@ pub(super) struct Child {
     listening: AbortHandle,
 }
 
-/// The end of what a server said beside its answers.
+/// The last bytes of a server's standard error.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Said(Arc<Mutex<VecDeque<u8>>>);
 
@@ -56,7 +56,7 @@ impl Said {
         kept.drain(..more);
     }
 
-    /// Its last words, on one line.
+    /// Returns them as one line.
     pub(super) fn last(&self) -> String {
         let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         external::line(&String::from_utf8_lossy(&kept), KEPT)
@@ -64,7 +64,7 @@ impl Said {
 }
 
 impl Child {
-    /// Starts a command as the first of its process group, with this environment and no other.
+    /// Starts a command as the leader of a new process group, with exactly this environment.
     pub(super) fn start(
         command: &str,
         args: &[String],
@@ -72,7 +72,7 @@ impl Child {
         cwd: Option<&Path>,
     ) -> io::Result<(Self, ChildStdout, ChildStdin)> {
         let (reader, writer) = io::pipe()?;
-        // No two open files of a kind have the same number, so it can tell our processes from those of other commands.
+        // The pipe's inode number is unique, so it identifies the processes of this command among those of others.
         let mark = fstat(&reader)?.st_ino.to_string();
         let mut errors = Receiver::from_owned_fd(OwnedFd::from(reader))?;
         let mut started = Command::new(command);
@@ -82,7 +82,7 @@ impl Child {
             started.current_dir(cwd);
         }
         let mut process = started.spawn()?;
-        // Ours holds the writing end of the pipe, which would never close.
+        // `started` holds the write end of the pipe, which would otherwise never close.
         drop(started);
         let leader = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
@@ -102,12 +102,12 @@ impl Child {
         Ok((Self { process, tree, said, listening: listening.abort_handle() }, stdout, stdin))
     }
 
-    /// What it says beside its answers.
+    /// Returns its standard error.
     pub(super) fn said(&self) -> Said {
         self.said.clone()
     }
 
-    /// Ends it, whose input is closed, and all that it has started.
+    /// Stops the server, whose input is closed, and everything that it has started.
     pub(super) async fn end(mut self) {
         let tree = self.tree.clone();
         let is_over = timeout(GRACE, self.process.wait()).await.is_ok();
@@ -131,7 +131,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.listening.abort();
-        // A process that was waited for has no id any more, and its tree was ended then.
+        // A process that was reaped has no id any more, and its tree was killed then.
         if self.process.id().is_some() {
             self.tree.kill();
         }

@@ -1,4 +1,4 @@
-//! One server: connected when it is needed, listed when it is ready or has changed, left alone when it fails.
+//! Supervises one server: connects on demand, lists its tools when it is ready or they change, backs off when it fails.
 
 use std::{
     sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError},
@@ -18,39 +18,39 @@ use super::{
     setup::ServerSetup,
 };
 
-/// How often a server that fails is tried when nobody asks for it, at most.
+/// Minimum interval between unsolicited connection attempts to a failing server.
 const SELDOM: Duration = Duration::from_secs(5);
 
-/// How long to wait after a server said that its list has changed: it may say so many times.
+/// Debounce time after a notification that the tool list has changed, since a server may send many.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// After so many calls in a row without an answer, a server is started again.
+/// Number of consecutive unanswered calls after which a server is restarted.
 const PATIENCE: u32 = 3;
 
-/// What all servers share.
+/// State shared by all servers.
 #[derive(Debug, Clone)]
 pub(super) struct House {
-    /// What commands find in their environment.
+    /// Environment of server commands.
     pub(super) env: Arc<[(String, String)]>,
-    /// Changes with the list of tools, and when a server goes away or is back.
+    /// Incremented when the list of tools changes, and when a server goes down or comes back.
     pub(super) edition: watch::Sender<u64>,
-    /// Changes when a server was tried for the first time.
+    /// Changes when the first connection attempt to a server has finished.
     pub(super) tried: watch::Sender<u64>,
-    /// Ends everything; a server has its own for itself.
+    /// Stops everything; each server has its own child token.
     pub(super) stop: CancellationToken,
-    /// What has to end.
+    /// Tasks to be joined on shutdown.
     pub(super) tasks: TaskTracker,
 }
 
-/// A server, held.
+/// Supervisor of a server.
 #[derive(Debug)]
 pub(super) struct Keeper {
     setup: ServerSetup,
     prefix: String,
     house: House,
-    /// Held while a connection is made: others wait for it instead of making another.
+    /// Held while connecting, so that concurrent callers wait instead of connecting twice.
     seat: Mutex<Seat>,
-    /// What everybody may look at without waiting.
+    /// State that can be read without waiting.
     view: StdMutex<View>,
     changed: Arc<Notify>,
 }
@@ -59,9 +59,9 @@ pub(super) struct Keeper {
 struct Seat {
     link: Option<Arc<Link>>,
     breaker: Breaker,
-    /// Calls in a row that were not answered.
+    /// Consecutive unanswered calls.
     unanswered: u32,
-    /// Why it failed last.
+    /// Last error.
     why: String,
 }
 
@@ -75,32 +75,32 @@ struct View {
     rests_until: Option<Instant>,
 }
 
-/// How a server stands.
+/// State of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerState {
-    /// It was not ready yet.
+    /// Not ready yet.
     #[default]
     Starting,
-    /// It is connected.
+    /// Connected.
     Ready,
-    /// It is not there; it is tried again at the next call, or after a while.
+    /// Not connected; retried at the next call, or after a while.
     Down,
 }
 
-/// How a server stands, for people.
+/// Status of a server, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     /// Its name in the config.
     pub name: String,
-    /// Whether it is there.
+    /// Connection state.
     pub state: ServerState,
-    /// Who it says that it is.
+    /// Name and version that the server reports.
     pub server: Option<String>,
-    /// Its own names of the tools that it offered last.
+    /// Names, on the server's side, of the tools that it offered last.
     pub tools: Vec<String>,
-    /// What went wrong last.
+    /// Last error.
     pub error: Option<String>,
-    /// How long it is left alone.
+    /// Remaining cooldown.
     pub rests: Option<Duration>,
 }
 
@@ -109,32 +109,32 @@ impl Keeper {
         Self { setup, prefix, house, seat: Mutex::default(), view: StdMutex::default(), changed: Arc::default() }
     }
 
-    /// Its name in the config.
+    /// Returns its name in the config.
     pub(super) fn name(&self) -> &str {
         &self.setup.name
     }
 
-    /// Whether it is what somebody wants to have, under this name.
+    /// True if it has this setup and prefix.
     pub(super) fn is_of(&self, setup: &ServerSetup, prefix: &str) -> bool {
         self.setup == *setup && self.prefix == prefix
     }
 
-    /// Ends it for good.
+    /// Stops it permanently.
     pub(super) fn end(&self) {
         self.house.stop.cancel();
     }
 
-    /// Whether it was tried, well or not.
+    /// True if the first connection attempt has finished, successfully or not.
     pub(super) fn is_tried(&self) -> bool {
         self.view().is_tried
     }
 
-    /// What it is called in the names of its tools.
+    /// Returns its prefix in tool names.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// What it offered last and is wanted, by name.
+    /// Returns the tools that it offered last, filtered by the config.
     pub(super) fn offers(&self) -> Vec<Tool> {
         self.view().tools.clone()
     }
@@ -155,10 +155,10 @@ impl Keeper {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the list of tools right until all ends.
+    /// Keeps the tool list current until shutdown.
     pub(super) async fn keep(self: Arc<Self>) {
         let stop = self.house.stop.clone();
-        // A server that hangs must not keep the house from closing.
+        // A server that hangs must not block the shutdown.
         stop.run_until_cancelled(self.keep_listed()).await;
         self.seat.lock().await.link = None;
     }
@@ -189,7 +189,7 @@ impl Keeper {
         }
     }
 
-    /// Asks what the server can do.
+    /// Requests the server's tool list.
     async fn list(&self) -> Result<(), Error> {
         let (link, _) = self.link().await?;
         let listed = timeout(self.setup.connect, link.list()).await;
@@ -214,12 +214,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Calls a tool, and starts the server if it is not there. A call that was lost is not made again: nobody knows
-    /// whether it was done.
+    /// Calls a tool and connects first if necessary. A call that was lost is not repeated: its outcome is unknown.
     pub(super) async fn call(&self, tool: String, arguments: Option<JsonObject>) -> Result<CallToolResult, Error> {
         let (link, is_new) = self.link().await?;
         if is_new {
-            // It may be another one than before.
+            // The server may have been replaced; its tools are listed again.
             self.changed.notify_one();
         }
         let answered = timeout(self.setup.call, link.call(tool, arguments)).await;
@@ -245,7 +244,7 @@ impl Keeper {
         answered
     }
 
-    /// Gives up a connection, unless somebody did already.
+    /// Closes a connection, unless it was already replaced.
     fn drop_link(&self, seat: &mut Seat, link: &Arc<Link>, why: Option<&Error>) {
         if seat.link.take_if(|held| Arc::ptr_eq(held, link)).is_some() {
             seat.unanswered = 0;
@@ -255,7 +254,7 @@ impl Keeper {
         }
     }
 
-    /// The connection, made if there is none, and whether it is new.
+    /// Returns the connection, connecting if necessary, and whether it is new.
     async fn link(&self) -> Result<(Arc<Link>, bool), Error> {
         if self.house.stop.is_cancelled() {
             return Err(Error::Start("it is not wanted any more".to_owned()));
@@ -295,7 +294,7 @@ impl Keeper {
         }
     }
 
-    /// Remembers that the server failed.
+    /// Records a failure of the server.
     fn note(&self, seat: &mut Seat, error: &Error) {
         let now = Instant::now();
         seat.breaker.failed(now);

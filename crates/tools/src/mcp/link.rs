@@ -1,4 +1,4 @@
-//! A connection to a server.
+//! A connection to an MCP server.
 
 use std::{borrow::Cow, error::Error as StdError, iter, str::FromStr, sync::Arc, time::Duration};
 
@@ -30,43 +30,43 @@ use super::{
 };
 use crate::external::line;
 
-/// How long a connection may take to be given up.
+/// Time limit for closing a connection.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// How long the network may take to a server that speaks HTTP.
+/// Connect timeout for HTTP servers.
 const DIAL: Duration = Duration::from_secs(10);
 
-/// How long what a server says of its troubles may be, in characters.
+/// Maximum length of an error message from a server, in characters.
 const WORDS: usize = 2000;
 
-/// How many tools of a server are taken.
+/// Maximum number of tools per server.
 const MOST_TOOLS: usize = 256;
 
-/// How often a list may go on.
+/// Maximum number of pages of a tool list.
 const MOST_PAGES: usize = 64;
 
-/// Why a server did not do what it was asked.
+/// Why a request to a server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    /// It is not there.
+    /// It cannot be reached or started.
     #[error("it could not be started or reached: {0}")]
     Start(String),
-    /// It was there, and is not any more.
+    /// The connection was lost.
     #[error("it went away: {0}")]
     Gone(String),
-    /// It took too long.
+    /// Timeout.
     #[error("it did not answer within {0:?}")]
     Slow(Duration),
-    /// It answered that it does not do that, or in a way that we do not understand.
+    /// It rejected the request, or its response is invalid.
     #[error("{0}")]
     Refused(String),
-    /// It failed again and again, and is left alone for a while.
+    /// It failed repeatedly and is in cooldown.
     #[error("it is left alone for another {} s because of what happened before: {why}", rest.as_secs() + 1)]
     Resting { rest: Duration, why: String },
 }
 
 impl Error {
-    /// The same error with its text changed.
+    /// Maps the text of the error.
     pub(super) fn told_by(self, change: impl Fn(&str) -> String) -> Self {
         match self {
             Self::Start(text) => Self::Start(change(&text)),
@@ -82,7 +82,7 @@ impl Error {
     }
 }
 
-/// What we tell a server of ourselves, and hear of it.
+/// The client's side of the protocol: our capabilities, and notifications from the server.
 #[derive(Debug)]
 struct Ears {
     changed: Arc<Notify>,
@@ -99,7 +99,7 @@ impl ClientHandler for Ears {
     }
 }
 
-/// A connection to a server. It ends when this is dropped.
+/// A connection to a server. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct Link {
     peer: Peer<RoleClient>,
@@ -108,7 +108,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects. Dropped before its end, it leaves nothing behind.
+    /// Connects. Dropping the future leaves nothing behind.
     pub(super) async fn open(reach: &Reach, house: &House, changed: Arc<Notify>) -> Result<Self, Error> {
         let ears = Ears { changed };
         let stop = house.stop.child_token();
@@ -118,7 +118,7 @@ impl Link {
                 let env = house.env.iter().cloned().chain(given);
                 let (child, stdout, stdin) = Child::start(command, args, env, cwd.as_deref())
                     .map_err(|error| Error::Start(format!("{command}: {error}")))?;
-                // It does not take in a line that is longer than 16 MiB.
+                // The transport rejects lines longer than 16 MiB.
                 let transport = AsyncRwTransport::new_client(stdout, stdin);
                 match serve_client_with_ct(ears, transport, stop.clone()).await {
                     Ok(service) => (service, Some(child)),
@@ -136,29 +136,29 @@ impl Link {
             }
         };
         let (peer, said) = (service.peer().clone(), child.as_ref().map(Child::said));
-        // The tracker joins it when the house is closed.
+        // Joined through the tracker on shutdown.
         task::spawn("mcp link", house.tasks.track_future(hold(service, child, stop.clone())));
         Ok(Self { peer, stop, said })
     }
 
-    /// Whether it is over.
+    /// True if the connection is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.stop.is_cancelled() || self.peer.is_transport_closed()
     }
 
-    /// Why it may be over.
+    /// Returns why it may have been closed.
     pub(super) fn last_words(&self) -> String {
         with_last_words("the connection was closed".to_owned(), self.said.as_ref())
     }
 
-    /// Who it says that it is.
+    /// Returns the name and version that the server reports.
     pub(super) fn server(&self) -> Option<String> {
         let info = self.peer.peer_info()?;
         let server = info.server_info.as_ref()?;
         Some(format!("{} {}", server.name, server.version))
     }
 
-    /// What it can do.
+    /// Lists the tools.
     pub(super) async fn list(&self) -> Result<Vec<Tool>, Error> {
         let mut tools = Vec::new();
         let mut cursor = None;
@@ -178,7 +178,7 @@ impl Link {
         Ok(tools)
     }
 
-    /// Calls a tool. Dropped before its end, it tells the server that nobody waits any more.
+    /// Calls a tool. Dropping the future sends a cancellation to the server.
     pub(super) async fn call(&self, tool: String, arguments: Option<JsonObject>) -> Result<CallToolResult, Error> {
         let mut asked = CallToolRequestParams::new(Cow::Owned(tool));
         asked.arguments = arguments;
@@ -209,7 +209,7 @@ impl Drop for Link {
     }
 }
 
-/// Holds a connection until it is over or not wanted any more, and ends the command behind it.
+/// Holds a connection until it is closed or no longer wanted, then stops the command behind it.
 async fn hold(service: RunningService<RoleClient, Ears>, child: Option<Child>, stop: CancellationToken) {
     let patience = async {
         stop.cancelled().await;
@@ -228,10 +228,10 @@ async fn hold(service: RunningService<RoleClient, Ears>, child: Option<Child>, s
 
 fn client() -> Result<Client, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // reqwest panics without one. It fails only if another thread was faster, which is as good.
+        // reqwest panics without a provider. This only fails if another thread installed one first, which is fine.
         rustls::crypto::ring::default_provider().install_default().ok();
     }
-    // A redirect could carry the headers, which may be secrets, to somebody else.
+    // A redirect could send the headers, which may be secrets, to another server.
     let builder = Client::builder().no_proxy().redirect(Policy::none()).referer(false).connect_timeout(DIAL);
     builder.build().map_err(|error| Error::Start(innermost(&error)))
 }
@@ -255,7 +255,7 @@ fn config<'a>(
 fn unready(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::TransportError { error, .. } => innermost(error),
-        // What came instead may be anything, and long.
+        // The unexpected response can be anything, and long.
         ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
             "it does not speak MCP".to_owned()
         }
@@ -270,7 +270,7 @@ fn with_last_words(what: String, said: Option<&Said>) -> String {
     }
 }
 
-/// The innermost reason. The outer ones only say that there was one, and name the URL, which may hold a secret.
+/// Returns the innermost cause. The outer errors only wrap it and contain the URL, which may hold a secret.
 fn innermost(error: &(dyn StdError + 'static)) -> String {
     iter::successors(Some(error), |&cause| cause.source()).last().map(ToString::to_string).unwrap_or_default()
 }

@@ -1,27 +1,27 @@
-//! What tools of servers are called: `<server>__<tool>`, in letters that every provider of models takes.
+//! Names of MCP tools: `<server>__<tool>`, in characters that all model providers accept.
 
 use std::collections::BTreeSet;
 
-/// What stands between the name of a server and that of its tool.
+/// Separator between server and tool.
 const BETWEEN: &str = "__";
 
-/// How long the part for the server may be.
+/// Maximum length of the server part.
 const MOST_PREFIX: usize = 30;
 
-/// How long a name may be: what providers take.
+/// Maximum length of a name that providers accept.
 const MOST: usize = 64;
 
-/// What a server is called in the names of its tools; nobody else is.
+/// Returns a unique prefix for a server's tools.
 pub(super) fn prefix(server: &str, taken: &mut BTreeSet<String>) -> String {
     alone(&fitting(server, "mcp"), MOST_PREFIX, taken)
 }
 
-/// What a tool is called; no other is.
+/// Returns a unique name for a tool.
 pub(super) fn tool(prefix: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
     alone(&format!("{prefix}{BETWEEN}{}", fitting(tool, "tool")), MOST, taken)
 }
 
-/// In plain letters, and with a letter first.
+/// Replaces unsupported characters and ensures that the name begins with a letter.
 fn fitting(name: &str, otherwise: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '-' };
     let name: String = name.trim().chars().map(plain).collect();
@@ -32,7 +32,7 @@ fn fitting(name: &str, otherwise: &str) -> String {
     }
 }
 
-/// Cut to its length, and numbered if there is one already. Names that differ only in case are one to some providers.
+/// Truncates a name, and numbers it if it is taken. Some providers ignore case, so names must differ in more than that.
 fn alone(name: &str, most: usize, taken: &mut BTreeSet<String>) -> String {
     let cut = |end: &str| format!("{}{end}", &name[..name.len().min(most - end.len())]);
     let mut found = cut("");

@@ -1,32 +1,32 @@
-//! What is known of a server before it is asked: what the owner wrote.
+//! Configuration of an MCP server.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
-/// A server, as the owner set it up.
+/// Configuration of an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSetup {
-    /// Its name in the config.
+    /// Name in the config.
     pub name: String,
-    /// Where it is.
+    /// How it is reached.
     pub reach: Reach,
-    /// How long it may take until it is ready.
+    /// Time limit until it is ready.
     pub connect: Duration,
-    /// How long a call may take.
+    /// Time limit of a call.
     pub call: Duration,
-    /// Its tools that are wanted, all if there are none here. A `*` stands for anything.
+    /// Tools to offer; empty means all. `*` is a wildcard.
     pub include: Vec<String>,
-    /// Its tools that are not wanted, whatever `include` says.
+    /// Tools not to offer; takes precedence over `include`.
     pub exclude: Vec<String>,
 }
 
 impl ServerSetup {
-    /// A server of which nothing special is said: half a minute to be ready, one for a call, all its tools.
+    /// Creates a setup with defaults: 30 seconds to connect, 60 seconds for a call, all tools.
     pub fn new(name: impl Into<String>, reach: Reach) -> Self {
         let (connect, call) = (Duration::from_secs(30), Duration::from_secs(60));
         Self { name: name.into(), reach, connect, call, include: Vec::new(), exclude: Vec::new() }
     }
 
-    /// A text without the query and the login of the server's address: both may be secrets.
+    /// Removes the query and the credentials of the server's URL from a text: both may be secrets.
     pub(super) fn conceal(&self, text: &str) -> String {
         let Reach::Http { url, .. } = &self.reach else { return text.to_owned() };
         let login = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next()?.rsplit_once('@'));
@@ -35,37 +35,37 @@ impl ServerSetup {
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[secret]"))
     }
 
-    /// Whether a tool of it is wanted.
+    /// True if a tool is to be offered.
     pub(super) fn wants(&self, tool: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|pattern| matches(pattern, tool));
         (self.include.is_empty() || is_in(&self.include)) && !is_in(&self.exclude)
     }
 }
 
-/// Where a server is.
+/// How a server is reached.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// A command that speaks over its input and output.
+    /// A command that communicates over standard input and output.
     Command {
         /// The program.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// What it finds in its environment besides a few variables such as PATH.
+        /// Environment variables, besides a few such as PATH.
         env: BTreeMap<String, String>,
-        /// Where it starts.
+        /// Working directory.
         cwd: Option<PathBuf>,
     },
-    /// A place that speaks streamable HTTP.
+    /// A streamable HTTP endpoint.
     Http {
-        /// Where.
+        /// URL.
         url: String,
-        /// What every request carries.
+        /// Headers of every request.
         headers: BTreeMap<String, String>,
     },
 }
 
-/// Values of variables and headers may be secrets, and so may parts of arguments and URLs: they are not shown.
+/// Omits values of variables and headers, arguments and URLs, because they may contain secrets.
 impl fmt::Debug for Reach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -82,7 +82,7 @@ impl fmt::Debug for Reach {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything.
+/// True if a name matches a pattern with `*` wildcards.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(start) else { return false };

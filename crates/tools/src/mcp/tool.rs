@@ -1,4 +1,4 @@
-//! A tool of a server, as an agent uses it.
+//! Adapts a server's tool to the `Tool` trait.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use tokio::task::spawn_blocking;
 use super::{answer, keeper::Keeper, link::Error};
 use crate::{external::clean, failure};
 
-/// How long a description may be, in characters: every request to a model carries it.
+/// Maximum length of a description in characters, because every model request contains it.
 const DESCRIPTION: usize = 4000;
 
-/// How large a schema may be, in bytes, for the same reason.
+/// Maximum size of a schema in bytes, for the same reason.
 const SCHEMA: usize = 32 * 1024;
 
-/// A tool of a server.
+/// A tool of an MCP server.
 pub(super) struct McpTool {
     keeper: Arc<Keeper>,
-    /// What the server calls it.
+    /// Its name on the server.
     tool: String,
     spec: ToolSpec,
 }
@@ -43,7 +43,7 @@ impl Tool for McpTool {
         self.spec.clone()
     }
 
-    /// What a server says of that itself is only a hint.
+    /// Always `Effect`, because the server's own annotations are only hints.
     fn class(&self) -> ToolClass {
         ToolClass::Effect
     }
@@ -73,7 +73,7 @@ impl Tool for McpTool {
     }
 }
 
-/// The schema of the arguments; one that is too large is left to the server, which checks them anyway.
+/// Returns the schema of the arguments. One that is too large is omitted; the server validates them anyway.
 fn parameters(offer: &Offer) -> Value {
     let mut schema: Map<String, Value> = (*offer.input_schema).clone();
     schema.insert("type".to_owned(), json!("object"));

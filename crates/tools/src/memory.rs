@@ -1,4 +1,4 @@
-//! `memory_search` and `memory_get`: what an agent has written down, in `MEMORY.md`, `memory.md` and `memory/**/*.md`.
+//! The `memory_search` and `memory_get` tools: an agent's notes in `MEMORY.md`, `memory.md` and `memory/**/*.md`.
 
 mod files;
 mod get;
@@ -18,43 +18,43 @@ use crate::FileAccess;
 
 pub use self::{get::MemoryGet, search::MemorySearch};
 
-/// How the memory of agents is kept and searched.
+/// Settings of the memory tools.
 #[derive(Debug, Clone)]
 pub struct MemorySettings {
-    /// Which files may be opened.
+    /// File access.
     pub files: FileAccess,
-    /// Where the indexes are, a file for each agent; without it they are made anew in every process.
+    /// Directory of the index files, one per agent; `None` keeps the indexes in memory.
     pub folder: Option<PathBuf>,
-    /// Where agents have their memory, if not where they work.
+    /// Workspaces of agents whose notes are not in the working directory.
     pub workspaces: BTreeMap<AgentId, PathBuf>,
-    /// How many places a search tells when nobody says so.
+    /// Default number of results.
     pub max_results: usize,
-    /// How good they must be when nobody says so, from 0 to 1.
+    /// Default minimum score, from 0 to 1.
     pub min_score: f64,
 }
 
 impl Default for MemorySettings {
     fn default() -> Self {
-        // A place that has only words such as "the" in common with a question scores below a tenth.
+        // A passage that shares only words such as "the" with the query scores below 0.1.
         Self { files: FileAccess::default(), folder: None, workspaces: BTreeMap::new(), max_results: 6, min_score: 0.1 }
     }
 }
 
 impl MemorySettings {
-    /// Where the memory of the agent that calls is.
+    /// Returns the workspace with the notes of the calling agent.
     fn workspace<'a>(&'a self, cx: &'a ToolCx) -> &'a Path {
         let own = cx.session.agent().and_then(|agent| self.workspaces.get(agent));
         own.unwrap_or(&cx.workdir)
     }
 }
 
-/// The tools for the memory of agents.
+/// Returns the memory tools.
 pub fn memory(settings: MemorySettings) -> Vec<Arc<dyn Tool>> {
     let settings = Arc::new(settings);
     vec![Arc::new(MemorySearch::new(settings.clone())), Arc::new(MemoryGet::new(settings))]
 }
 
-/// An answer that people and programs read alike.
+/// Formats a result as JSON, for both people and programs.
 fn told(payload: Value) -> ToolResult {
     ToolResult::text(format!("{payload:#}")).with_details(payload)
 }

@@ -1,7 +1,7 @@
-//! `message`: say or ask something on a chat platform, react to a message, change or take back what was said.
+//! The `message` tool: sends messages and polls to a chat platform, adds reactions, edits and deletes messages.
 //!
-//! Who is written to is checked here; how it gets there is the courier's business. A run for somebody who is not the owner
-//! writes in the conversation that it answers, and nowhere else.
+//! This module checks the recipients; the [`Courier`] delivers. A run of a non-owner may only write to the conversation
+//! that it answers.
 
 use std::{collections::BTreeMap, fmt, io::Read, path::Path, sync::Arc};
 
@@ -20,26 +20,26 @@ use tokio_util::sync::CancellationToken;
 use crate::{Error, FileAccess, Recipients, failure, parse, stoppable::Stoppable};
 
 const NAME: &str = "message";
-/// How large a file that goes with a message may be, in MiB.
+/// Maximum size of an attachment in MiB.
 const MAX_MIB: u64 = 16;
-/// How many are written to at once at most.
+/// Maximum number of recipients of a broadcast.
 const MAX_TARGETS: usize = 50;
-/// How many messages are read at most.
+/// Maximum number of messages read.
 const MAX_READ: usize = 100;
-/// How many answers a poll has.
+/// Number of options of a poll.
 const OPTIONS: std::ops::RangeInclusive<usize> = 2..=12;
-/// What is said where nobody carries messages.
+/// Error message if no channel is configured.
 const NO_CHANNEL: &str = "no channel is set up, so nothing can be sent: answer here instead. The owner sets channels up in \
                           the config, under channels";
 
-/// What the owner allows of whom a conversation writes to: `tools.message`. [`Recipients`] says to whom in any case.
+/// Owner's limits on whom a conversation writes to: `tools.message`. [`Recipients`] is checked in addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRules {
-    /// Whether a conversation may write to another one on its platform.
+    /// True if a conversation may write to another one on its platform.
     pub within_channel: bool,
-    /// Whether a conversation may write to another platform.
+    /// True if a conversation may write to another platform.
     pub across_channels: bool,
-    /// Whether one call may write to many.
+    /// True if one call may write to several recipients.
     pub broadcast: bool,
 }
 
@@ -49,7 +49,7 @@ impl Default for MessageRules {
     }
 }
 
-/// Says something on a chat platform.
+/// Sends messages to a chat platform.
 #[derive(Clone, Default)]
 pub struct Message {
     courier: Option<Arc<dyn Courier>>,
@@ -129,19 +129,19 @@ impl No {
 }
 
 impl Message {
-    /// The tool. Without a courier it says that no channel is set up.
+    /// Creates the tool. Without a channel sender every call reports that no channel is configured.
     pub fn new(courier: Option<Arc<dyn Courier>>, rules: MessageRules) -> Self {
         let recipients = Recipients::new(courier.clone(), Vec::new(), BTreeMap::new());
         Self { courier, rules, recipients, files: FileAccess::default() }
     }
 
-    /// The same, with these recipients.
+    /// Sets the allowed recipients.
     #[must_use]
     pub fn with_recipients(self, recipients: Recipients) -> Self {
         Self { recipients, ..self }
     }
 
-    /// The same, with files that it may open.
+    /// Sets the file access for attachments.
     #[must_use]
     pub fn with_files(self, files: FileAccess) -> Self {
         Self { files, ..self }
@@ -175,7 +175,7 @@ impl Message {
         Ok(summary(&arguments, &outgoing, &results))
     }
 
-    /// Where it goes, if it may go there.
+    /// Returns the destinations, if all are allowed.
     fn places(&self, cx: &ToolCx, arguments: &Arguments) -> Result<Vec<Route>, No> {
         let many = arguments.action == Word::Broadcast;
         let named: Vec<_> = arguments.named().collect();
@@ -194,7 +194,7 @@ impl Message {
             named => named.iter().map(|to| arguments.there(to, origin)).collect(),
         };
         places.iter().try_for_each(|place| self.check(cx, place))?;
-        // In a group that could be anybody's.
+        // In a group, the message could be another member's.
         if arguments.action == Word::Delete && !cx.origin.is_owner() {
             return No::said("only the owner's runs take messages back");
         }
@@ -210,7 +210,7 @@ impl Message {
         if !cx.origin.is_owner() {
             return No::said("only the owner's runs write elsewhere: leave out target and channel to write here");
         }
-        // A run that no chat asked for belongs to no platform.
+        // A run that was not started from a chat belongs to no platform.
         match &origin.channel {
             Some(channel) if place.channel.as_ref() == Some(channel) && !self.rules.within_channel => {
                 return No::said(
@@ -240,7 +240,7 @@ impl Arguments {
         one.into_iter().chain(self.targets.iter().filter_map(|target| given(&Some(target.clone()))))
     }
 
-    /// The conversation that is answered.
+    /// Returns the conversation that the run answers.
     fn here(&self, origin: &Route) -> Result<Route, No> {
         let channel = given(&self.channel).map(|channel| channel.to_lowercase());
         let is_other = channel.is_some() && channel != origin.channel;
@@ -261,7 +261,8 @@ impl Arguments {
         Route { channel, to: Some(to.to_owned()), account, thread: given(&self.thread_id) }
     }
 
-    /// A name, and nothing that leads elsewhere on whatever machine gets it.
+    /// Returns the file name without path separators, so that it cannot name another directory on the receiving
+    /// machine.
     fn file_name(&self) -> Option<String> {
         given(&self.filename).map(|name| name.replace(['/', '\\'], "_"))
     }
@@ -270,7 +271,7 @@ impl Arguments {
         given(&self.mime_type).or_else(|| given(&self.content_type))
     }
 
-    /// A file that is in the call itself, in Base64.
+    /// Returns the attachment given in the call itself, in Base64.
     fn enclosed(&self) -> Result<Option<Media>, No> {
         let Some(text) = given(&self.buffer) else { return Ok(None) };
         let (mime, text) = match text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
@@ -291,7 +292,7 @@ impl Arguments {
         }
     }
 
-    /// The question for all.
+    /// Builds the poll.
     fn poll(&self) -> Result<Poll, No> {
         let options: Vec<_> = self.poll_option.iter().filter_map(|option| given(&Some(option.clone()))).collect();
         if !OPTIONS.contains(&options.len()) {
@@ -302,7 +303,7 @@ impl Arguments {
         Ok(Poll { question, options, is_multiple: self.poll_multi == Some(true) })
     }
 
-    /// What is to be done, without where and with what.
+    /// Builds the outgoing action, without destination and attachments.
     fn outgoing(&self) -> Result<Outgoing, No> {
         let action = match self.action {
             Word::Send | Word::Broadcast => Action::Send,
@@ -346,7 +347,7 @@ impl Arguments {
             reply_to,
             emoji: given(&self.emoji),
             poll: if action == Action::Poll { Some(self.poll()?) } else { None },
-            // `as` saturates, so nonsense becomes the nearest limit.
+            // `as` saturates, so out-of-range values become the nearest limit.
             limit: self.limit.map(|limit| (limit as usize).clamp(1, MAX_READ)),
             is_silent: self.silent == Some(true),
             is_voice: self.as_voice == Some(true),
@@ -355,7 +356,7 @@ impl Arguments {
     }
 }
 
-/// What goes with a message: an address, or a file of the workspace.
+/// Returns the attachments: a URL, a file of the workspace, or inline data.
 async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Arguments) -> Result<Vec<Media>, No> {
     let named = given(&arguments.media).or_else(|| given(&arguments.path)).or_else(|| given(&arguments.file_path));
     let Some(named) = named else { return Ok(arguments.enclosed()?.into_iter().collect()) };
@@ -378,7 +379,7 @@ async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Arguments) -> Re
     Ok(vec![Media::Bytes { name, mime, bytes }])
 }
 
-/// A file beneath a folder, whatever links there say, if it is not too large to go with a message; an error says why not.
+/// Reads an attachment confined to a directory, even through symlinks; the error says why it cannot be sent.
 pub fn enclose(files: &FileAccess, folder: &Path, path: &str) -> Result<Vec<u8>, String> {
     let path = path.strip_prefix("file://").unwrap_or(path);
     load((files, folder), path, &CancellationToken::new()).map_err(|error| error.to_string())
@@ -388,7 +389,7 @@ fn load((files, workdir): (&FileAccess, &Path), path: &str, cancel: &Cancellatio
     let file = files.open(workdir)?.file(path)?;
     let most = MAX_MIB * 1024 * 1024;
     let mut bytes = Vec::new();
-    // One byte more than allowed, because the file may grow while it is read.
+    // One byte more than the limit, because the file may grow while it is read.
     let read = Stoppable::new(file, cancel).take(most + 1).read_to_end(&mut bytes);
     read.map_err(|source| Error::Io { path: path.to_owned(), source })?;
     match bytes.len() as u64 > most {
@@ -429,7 +430,7 @@ fn summary(arguments: &Arguments, outgoing: &Outgoing, results: &[(Route, Result
 }
 
 fn told(facts: Value) -> ToolResult {
-    // A value that is a value already is written without fail.
+    // Serializing a `Value` cannot fail.
     ToolResult::text(serde_json::to_string_pretty(&facts).unwrap_or_default()).with_details(facts)
 }
 

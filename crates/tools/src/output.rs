@@ -1,14 +1,14 @@
-//! What a command wrote: its beginning and its end, however much came between.
+//! Captured output of a command: its beginning and its end; the middle is dropped.
 
 use std::{collections::VecDeque, iter::Peekable, str::Chars};
 
-/// How many bytes of the beginning are kept.
+/// Bytes kept of the beginning.
 const HEAD: usize = 100_000;
 
-/// How many bytes of the end are kept.
+/// Bytes kept of the end.
 const TAIL: usize = 100_000;
 
-/// What a command wrote. Never holds more than the beginning and the end that it was made for, between two calls.
+/// Captured output. Between calls it never holds more than the configured number of bytes.
 #[derive(Debug)]
 pub(crate) struct Output {
     head: Vec<u8>,
@@ -24,12 +24,12 @@ impl Default for Output {
 }
 
 impl Output {
-    /// Keeps so many bytes of the beginning and of the end.
+    /// Creates a buffer that keeps this many bytes of the beginning and of the end.
     pub(crate) fn keeping(head: usize, tail: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), left_out: 0, most: (head, tail) }
     }
 
-    /// Takes what came next.
+    /// Appends output.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let room = self.most.0 - self.head.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
@@ -40,7 +40,7 @@ impl Output {
         self.left_out += excess as u64;
     }
 
-    /// All that was kept, without the blank end, and with a notice where something is left out.
+    /// Returns the kept output without trailing white space, with a notice where something was dropped.
     pub(crate) fn text(&self) -> String {
         let (front, back) = self.tail.as_slices();
         let text = if self.left_out == 0 {
@@ -52,18 +52,18 @@ impl Output {
         text.trim_end().to_owned()
     }
 
-    /// What was kept so far, as if nothing had come before; from now on it starts anew.
+    /// Returns the kept output and resets the buffer.
     pub(crate) fn take(&mut self) -> Self {
         let (head, tail) = self.most;
         std::mem::replace(self, Self::keeping(head, tail))
     }
 
-    /// Whether something is left out in the middle.
+    /// True if output was dropped.
     pub(crate) fn is_cut(&self) -> bool {
         self.left_out > 0
     }
 
-    /// About the last `count` bytes.
+    /// Returns about the last `count` bytes.
     pub(crate) fn last(&self, count: usize) -> String {
         let from_tail = self.tail.range(self.tail.len().saturating_sub(count)..);
         let from_head = self.head.len().saturating_sub(count.saturating_sub(self.tail.len()));
@@ -73,7 +73,7 @@ impl Output {
     }
 }
 
-/// As text, without what steers a terminal: it would reach somebody's in the end.
+/// Converts output to text without terminal control sequences, since it may be printed on a terminal.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut chars = text.chars().peekable();
@@ -89,7 +89,7 @@ fn printable(bytes: &[u8]) -> String {
     plain
 }
 
-/// Skips what follows an escape character: `[…letter`, `]…bell`, `P…escape`, or one or two characters.
+/// Skips the rest of an escape sequence: `[…letter`, `]…bell`, `P…escape`, or one or two characters.
 fn skip_sequence(chars: &mut Peekable<Chars<'_>>) {
     match chars.peek().copied() {
         Some('[') => {
@@ -98,7 +98,7 @@ fn skip_sequence(chars: &mut Peekable<Chars<'_>>) {
             chars.next_if(|c| matches!(c, '@'..='~'));
         }
         Some(']' | 'P' | 'X' | '^' | '_') => {
-            // One that does not end is not allowed to swallow what follows: it ends with the line.
+            // An unterminated sequence ends with the line, so that it cannot swallow the following output.
             while chars.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}' | '\n')).is_some() {}
             if chars.next_if(|c| matches!(c, '\u{7}' | '\u{1b}')) == Some('\u{1b}') {
                 chars.next_if_eq(&'\\');

@@ -1,22 +1,22 @@
-//! A page of a text file: as many whole lines as fit, and a notice that says how to read on.
+//! A page of a text file: as many whole lines as fit, and a notice that says how to continue.
 
 use std::io::{self, BufRead, Read as _};
 
 use homard_agent::tool::ToolResult;
 use serde_json::json;
 
-/// How many lines a page holds at most.
+/// Maximum number of lines in a page.
 pub(crate) const MAX_LINES: u64 = 2000;
 
-/// How many bytes of a file a page holds at most.
+/// Maximum size of a page in bytes.
 const MAX_BYTES: usize = 50 * 1024;
 
 /// Where a page starts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Start {
-    /// At a line, counted from 1, and the byte that it starts with.
+    /// At a line, counted from 1, with its byte offset.
     Line { number: u64, byte: u64 },
-    /// Anywhere, counted in bytes.
+    /// At a byte offset.
     Byte(u64),
 }
 
@@ -28,25 +28,25 @@ pub(crate) struct Page {
     rest: Rest,
 }
 
-/// What the file has after the page.
+/// What follows the page in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Nothing,
-    /// More than the lines that were asked for.
+    /// More lines than requested.
     Lines,
-    /// More than fits.
+    /// More than fits into a page.
     Bytes,
-    /// The only line of the page is longer than a page.
+    /// The rest of the page's only line, which is longer than a page.
     Line,
 }
 
 impl Page {
-    /// Takes the next lines, at most `limit`.
+    /// Reads the next lines, at most `limit`.
     pub(crate) fn take(file: &mut impl BufRead, limit: u64) -> io::Result<Self> {
         let mut page = Self { bytes: Vec::new(), lines: 0, rest: Rest::Nothing };
         while page.lines < limit {
             let before = page.bytes.len();
-            // One byte more than fits, to see whether the line does.
+            // One byte more than fits, to detect whether the line fits.
             let room = (MAX_BYTES - before) as u64 + 1;
             if file.take(room).read_until(b'\n', &mut page.bytes)? == 0 {
                 return Ok(page);
@@ -65,7 +65,7 @@ impl Page {
         Ok(page)
     }
 
-    /// The page as an answer.
+    /// Builds the tool result.
     pub(crate) fn tell(self, path: &str, start: Start) -> ToolResult {
         let mut notices: Vec<String> = self.notice(path, start).into_iter().collect();
         let truncated_by = match self.rest {
@@ -117,7 +117,7 @@ impl Page {
     }
 }
 
-/// The last place at or before `at` where a character starts, so that a cut leaves whole ones.
+/// Returns the last character boundary at or before `at`.
 pub(crate) fn char_start(bytes: &[u8], at: usize) -> usize {
     let is_inside = |at: usize| bytes.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
     (at.saturating_sub(3)..=at).rev().find(|&at| !is_inside(at)).unwrap_or(at)

@@ -1,7 +1,8 @@
-//! Paths that no tool opens or changes: one list for the sandbox and for the file tools.
+//! Paths that no tool may open or change: one list for the sandbox and the file tools.
 //!
-//! The lists are constants; [`PathRules`] resolves them for the directory that a run works in. A rule is about the
-//! real path of a file, which the kernel reports for an open descriptor, so links and other spellings do not evade it.
+//! The lists are constants; [`PathRules`] resolves them for the working directory of a run. Rules apply to the real
+//! path of a file, as the kernel reports it for an open descriptor, so symlinks and alternative spellings do not evade
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,8 @@ use crate::{
     sandbox::{SandboxPolicy, repository::named_by_config},
 };
 
-/// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools, also where the
-/// owner opened the home directory or `home_view` shows what is around them.
+/// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools, even if the
+/// owner opened the home directory or `home_view` shows the directories around them.
 pub(crate) const CREDENTIALS: [&str; 39] = [
     ".ssh",
     ".aws",
@@ -55,11 +56,11 @@ pub(crate) const CREDENTIALS: [&str; 39] = [
     ".thunderbird",
 ];
 
-/// System files with secrets. Only root can read them anyway.
+/// System files with secrets. Usually readable by root only.
 pub(crate) const SYSTEM_SECRETS: [&str; 4] = ["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
 
-/// Files that run when a shell, a session or an editor starts, relative to the home directory. Tools may read them,
-/// but not change them.
+/// Files executed when a shell, a session or an editor starts, relative to the home directory. Tools may read them, but
+/// not change them.
 pub(crate) const START_FILES: [&str; 28] = [
     ".bashrc",
     ".bash_aliases",
@@ -91,26 +92,26 @@ pub(crate) const START_FILES: [&str; 28] = [
     ".local/bin",
 ];
 
-/// What applies to the paths below one directory.
+/// Rules for the paths below one directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PathRules {
-    /// Below the directory, and never opened.
+    /// Paths below the directory that are never opened.
     hidden: Vec<PathBuf>,
-    /// Below something hidden, and open nevertheless, because the config says so.
+    /// Paths below a hidden one that the config opens nevertheless.
     shown: Vec<PathBuf>,
-    /// Below the directory, and never changed.
+    /// Paths below the directory that are never changed.
     read_only: Vec<PathBuf>,
-    /// What is visible of the home directory, if that is the directory or lies below it.
+    /// Visible part of the home directory, if that is the directory or below it.
     home: Option<HomeView>,
-    /// Directories whose files are protected, if changes of those need approval: the directory, and workspaces in it.
+    /// Directories whose files are protected, if changes to those need approval: the directory, and workspaces in it.
     guarded: Vec<PathBuf>,
 }
 
 impl PathRules {
     /// Resolves the rules of a policy for the real path of a directory. Blocks.
     pub(crate) fn of(policy: &SandboxPolicy, directory: &Path, asks: bool) -> Self {
-        // Only these can be reached: paths do not leave the directory. What contains it was chosen by the owner, but for
-        // the state directory, which `SandboxPolicy::refuses` knows.
+        // Only paths below the directory can be reached. Hidden paths that contain it are ignored, because the owner
+        // chose the directory; `SandboxPolicy::refuses` handles the exception, the state directory.
         let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
             let real = paths.iter().flat_map(|path| resolve(path));
             real.filter(|path| path.starts_with(directory) && path != directory).collect()
@@ -129,7 +130,7 @@ impl PathRules {
         }
     }
 
-    /// Whether a change of a real path needs the owner's approval. Blocks.
+    /// True if a change of a real path needs the owner's approval. Blocks.
     pub(crate) fn needs_approval(&self, path: &Path, kind: Kind) -> bool {
         self.guarded.iter().any(|top| {
             let needs = |below| {
@@ -141,12 +142,12 @@ impl PathRules {
         })
     }
 
-    /// True if every path is open: then nobody has to ask for real paths.
+    /// True if there are no rules, in which case real paths need not be looked up.
     pub(crate) fn is_empty(&self) -> bool {
         self.hidden.is_empty() && self.read_only.is_empty() && self.guarded.is_empty() && self.home.is_none()
     }
 
-    /// Whether tools may not open a real path.
+    /// True if tools may not open a real path.
     pub(crate) fn hides(&self, path: &Path) -> bool {
         let depth = |all: &[PathBuf]| {
             let above = all.iter().filter(|above| path.starts_with(above));
@@ -157,20 +158,20 @@ impl PathRules {
             || (shown.is_none() && self.home.as_ref().is_some_and(|view| view.hides(path)))
     }
 
-    /// Whether tools may not change a real path that they may open.
+    /// True if tools may not change a real path that they may open.
     pub(crate) fn is_read_only(&self, path: &Path) -> bool {
         self.read_only.iter().any(|above| path.starts_with(above))
     }
 }
 
-/// Whether the config of a repository around a real path, at or below a directory, names it as included or as hooks.
+/// True if the config of an enclosing repository, at or below `top`, names a real path as an include or as its hooks.
 fn is_named_by_config(top: &Path, path: &Path) -> bool {
     let around = path.ancestors().skip(1).take_while(|above| above.starts_with(top));
     let mut named = around.flat_map(|above| named_by_config(&above.join(".git"), above));
     named.any(|named| resolve(&named).iter().any(|named| path.starts_with(named)))
 }
 
-/// Real paths of a path that may be missing, or be a link: where it leads, and where it is.
+/// Returns the real paths of a path that may be missing or a symlink: its target and its location.
 pub(crate) fn resolve(path: &Path) -> Vec<PathBuf> {
     let found = path.ancestors().find_map(|above| {
         let rest = path.strip_prefix(above).ok()?;

@@ -1,4 +1,4 @@
-//! A command at work: started, listened to, and ended with everything that it has started.
+//! A running command: started, read, and killed with everything that it has started.
 
 use std::{
     io,
@@ -24,90 +24,92 @@ use crate::{
     tree::{MARK, Tree},
 };
 
-/// How long the output may stay open when the command is over: a process that it left behind may hold it for ever.
+/// How long to keep reading the output after the command has ended: a process left behind may hold the pipe open
+/// forever.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// How long a killed command may take to be gone.
+/// Time for a killed command to be reaped.
 const REAP: Duration = Duration::from_secs(1);
 
-/// How long a sandbox may take to be made. After that, the command is taken for one that has begun.
+/// Time limit for building a sandbox. After that, the command counts as started.
 const BEGIN: Duration = Duration::from_secs(20);
 
-/// How often it is looked how much of the machine a command uses.
+/// Interval between checks of resource usage.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long between two sweeps of the workspace for what a command must not make there.
+/// Minimum interval between two sweeps of the workspace for files that a command must not create.
 const SWEEP: Duration = Duration::from_millis(250);
 
-/// How many times longer than a sweep the pause after it is, at least: large workspaces are swept less often.
+/// Minimum ratio of the pause to the duration of a sweep: large workspaces are swept less often.
 const PAUSE: u32 = 20;
 
-/// What a command is connected to.
+/// How a command's standard streams are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// It has no input.
+    /// No input.
     Deaf,
-    /// Its input is a pipe.
+    /// Input from a pipe.
     Piped,
-    /// It has a terminal.
+    /// A pseudo-terminal.
     Terminal,
 }
 
-/// Where the input of a command goes.
+/// Input of a command.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) pipe: Sender,
-    /// Whether it is a terminal, where keys mean something.
+    /// True for a terminal, where control keys have a meaning.
     pub(crate) is_terminal: bool,
 }
 
-/// A command at work. Dropped before its end, it takes all that it has started with it.
+/// A running command. Dropping it kills the whole process tree.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     output: Receiver,
     begun: Option<Receiver>,
     tree: Tree,
-    /// After all else: it goes when nothing is left that needs it.
+    /// Last field, so that it is dropped when nothing needs it any more.
     keep: Keep,
 }
 
 /// How a command ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// By itself, or by a signal that was not ours.
+    /// It exited, or was killed by a foreign signal.
     Exited(ExitStatus),
-    /// It took too long.
+    /// It reached its time limit.
     TimedOut,
-    /// It was not wanted any more.
+    /// It was cancelled.
     Cancelled,
-    /// It used too much of the machine.
+    /// It exceeded a resource limit.
     Exceeded(Exceeded),
-    /// It made something again that the sandbox had taken aside.
+    /// It recreated a file that the sandbox had moved to the quarantine.
     Planted(PathBuf),
-    /// The system would not say.
+    /// Its exit status could not be obtained.
     Lost(io::Error),
 }
 
-/// A command that is over.
+/// A finished command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) end: End,
-    /// How many processes it left behind, which were ended.
+    /// Number of processes it left behind, which were killed.
     pub(crate) left: usize,
-    /// What its sandbox has to say; nothing if it had none.
+    /// Notes about its sandbox; `None` if it had none.
     pub(crate) notes: Option<Vec<String>>,
-    /// What it ran in.
+    /// What it was wrapped in.
     pub(crate) wrapper: Wrapper,
-    /// What it could use, if it had a sandbox.
+    /// Its resource limits and usage, if it had a sandbox.
     pub(crate) usage: Option<Usage>,
 }
 
 impl Process {
-    /// Starts a command as the first of its process group.
+    /// Starts a command as the leader of its process group.
     pub(crate) fn start(confined: Confined, wiring: Wiring) -> io::Result<(Self, Option<Input>)> {
         let Confined { mut command, wrapper, keep, opened, begun } = confined;
-        // No two open files of a kind have the same number, so it can tell our processes from those of other commands.
+        // Inode numbers of pipes and names of terminals are unique, so they identify the processes of this command
+        // among those of others.
         let (output, input, mark);
         if wiring == Wiring::Terminal {
             let terminal = Terminal::open()?;
@@ -115,7 +117,7 @@ impl Process {
             (output, mark) = (terminal.shown, terminal.name);
             input = Some(Input { pipe: terminal.typed, is_terminal: true });
         } else {
-            // One pipe for both outputs keeps the order in which things were written.
+            // One pipe for both outputs preserves the order of writes.
             let (reader, writer) = io::pipe()?;
             mark = fstat(&reader)?.st_ino.to_string();
             output = Receiver::from_owned_fd(OwnedFd::from(reader))?;
@@ -138,26 +140,26 @@ impl Process {
         Ok((Self { child, output, begun, tree, keep }, input))
     }
 
-    /// Waits until the sandbox is made. False if it could not be made, so that the command has done nothing: then the
-    /// process is over, and its output says why.
+    /// Waits until the sandbox is built. False if that failed, in which case the command has done nothing, the process
+    /// has exited, and its output contains the reason.
     pub(crate) async fn has_begun(&mut self) -> bool {
         let Some(mut begun) = self.begun.take() else { return true };
         let mut buffer = [0];
         tokio::select! {
             biased;
             read = begun.read(&mut buffer) => !matches!(read, Ok(0)),
-            // It may have written and ended since the runtime looked.
+            // It may have written and exited since the last poll.
             _ = self.child.wait() => !matches!(rustix::io::read(&begun, &mut buffer), Ok(0) | Err(Errno::AGAIN)),
             () = sleep(BEGIN) => true,
         }
     }
 
-    /// The number of its first process.
+    /// Returns the id of its first process.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits for the end of the command, or brings it about. `hear` gets all that it writes.
+    /// Waits for the end of the command, or kills it. `hear` receives all output.
     pub(crate) async fn finish(
         mut self,
         stop: &CancellationToken,
@@ -174,7 +176,7 @@ impl Process {
         let mut is_open = true;
         let mut buffer = vec![0; 64 * 1024];
         let end = loop {
-            // The output comes last: a flood of it must not drown the rest.
+            // The output is polled last, so that a flood of it cannot starve the other branches.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break End::Cancelled,
@@ -208,7 +210,7 @@ impl Process {
         if is_open && drained.await.is_err() {
             tracing::debug!("somebody holds the output of a command that is over");
         }
-        // Nothing of it is left that could do more.
+        // No process is left that could change anything more.
         let keep = std::mem::take(&mut self.keep);
         let notes = spawn_blocking(move || keep.look()).await.unwrap_or_default();
         Finished { end, left, notes, wrapper: self.tree.wrapper(), usage }
@@ -227,12 +229,12 @@ impl Process {
     }
 }
 
-/// A limit that a command exceeds now.
+/// Returns a limit that the command currently exceeds.
 async fn exceeded(usage: Option<Usage>, tree: Tree) -> Option<Exceeded> {
     spawn_blocking(move || usage?.exceeded(&tree)).await.ok().flatten()
 }
 
-/// Sweeps the workspace as long as a command runs. Ends when the command made something again that was taken aside before.
+/// Sweeps the workspace while a command runs. Returns when the command recreated something that had been quarantined.
 async fn planted(sweeper: Option<Sweeper>) -> PathBuf {
     let Some(sweeper) = sweeper else { return std::future::pending().await };
     let mut pause = SWEEP;
@@ -250,7 +252,7 @@ async fn planted(sweeper: Option<Sweeper>) -> PathBuf {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A process that was waited for has no id any more, and its tree was ended then.
+        // A process that was reaped has no id any more, and its tree was killed then.
         if self.child.id().is_some() {
             self.tree.kill();
         }

@@ -1,4 +1,4 @@
-//! `process`: the commands of this session that `exec` let go on in the background.
+//! The `process` tool: controls the background commands of this session that `exec` started.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,22 +14,22 @@ use crate::{
     keys, parse,
 };
 
-/// How many lines of a log are shown if the call does not say.
+/// Default number of log lines.
 const LINES: usize = 200;
 
-/// How many characters of an answer; the text of a log is longer than a model wants at once.
+/// Maximum length of a result in characters.
 const TEXT: usize = 100_000;
 
-/// How long a poll may wait.
+/// Maximum time that a poll waits.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// How many characters of a command stand in a list.
+/// Maximum length of a command in a list, in characters.
 const LABEL: usize = 120;
 
-/// What tells a terminal that text is pasted, not typed.
+/// Bracketed paste: marks text as pasted instead of typed.
 const PASTE: (&str, &str) = ("\x1b[200~", "\x1b[201~");
 
-/// Follows commands in the background.
+/// Controls background commands.
 #[derive(Debug, Clone)]
 pub struct Process {
     background: Background,
@@ -78,7 +78,7 @@ struct Named<'a> {
 }
 
 impl Process {
-    /// Follows what is in `background`; what has been over for `keep` is forgotten.
+    /// Creates the tool. Commands in `background` that finished more than `keep` ago are removed.
     pub fn new(background: Background, keep: Duration) -> Self {
         Self { background, keep }
     }
@@ -114,7 +114,7 @@ impl Process {
                 self.background.remove(&cx.session, id);
                 Ok(named.say(format!("Removed session {id}."), json!({"status": "completed"})))
             }
-            // Answered above, because it names no session.
+            // Handled above, because it names no command.
             Action::List => Err(Error::NoSession),
         }
     }
@@ -163,7 +163,7 @@ impl Tool for Process {
 }
 
 impl Arguments {
-    /// What is sent to a command.
+    /// Returns the bytes to send to a command.
     fn bytes(&self, has_terminal: bool) -> Result<Vec<u8>, Error> {
         Ok(match self.action {
             Action::Write => self.data.clone().unwrap_or_default().into_bytes(),
@@ -183,7 +183,7 @@ impl Arguments {
             Action::Paste => {
                 let text = self.text.as_ref().filter(|text| !text.is_empty()).ok_or(Error::NoText)?;
                 if has_terminal && self.bracketed != Some(false) {
-                    // Text that holds the mark itself would end the paste, and what follows would be typed.
+                    // An end marker within the text would end the paste, and the rest would count as typed.
                     let text = text.replace(PASTE.0, "").replace(PASTE.1, "");
                     format!("{}{text}{}", PASTE.0, PASTE.1).into_bytes()
                 } else {
@@ -196,10 +196,10 @@ impl Arguments {
 }
 
 impl Named<'_> {
-    /// What is new, and whether it is over. Waits for the end if asked to.
+    /// Returns new output and the state. Optionally waits for the end.
     async fn poll(&self, cx: &ToolCx, wait_ms: Option<f64>) -> ToolResult {
         let wait = wait_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok()).unwrap_or_default().min(WAIT);
-        // One that was just told something gets no time to answer otherwise.
+        // Even without waiting, a command that was just sent input gets a chance to respond.
         tokio::select! {
             biased;
             () = cx.cancel.cancelled() => {}
@@ -282,7 +282,7 @@ impl Named<'_> {
         Ok(self.say(format!("Killed session {}.{notes}", self.id), details))
     }
 
-    /// An answer that says how the command ended is all that the agent has to know: no report follows.
+    /// If the result reports the end of the command, suppresses the separate report to the session.
     async fn settle(&self, cx: &ToolCx, told: ToolResult) -> ToolResult {
         let is_over = told.details.as_ref().is_some_and(|details| details["status"] != "running");
         if let (true, Some(hub)) = (is_over, &cx.hub) {
@@ -341,7 +341,7 @@ fn end_of(outcome: &Outcome) -> String {
     outcome.notes.iter().fold(how, |said, note| format!("{said}\n\n{note}"))
 }
 
-/// The first line of a command, not too long.
+/// Returns the first line of a command, truncated.
 pub(crate) fn label(command: &str) -> String {
     let line = command.trim().lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(LABEL).collect();

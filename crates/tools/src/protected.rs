@@ -1,18 +1,18 @@
-//! Files that make programs run code or that steer agents: one list for commands and for the file tools.
+//! Files that make programs run code or that instruct agents: one list for commands and the file tools.
 //!
-//! Commands cannot change them, and what they create is moved to the quarantine (`sandbox`). A change by a file tool needs
-//! the owner's approval (`file_access`).
+//! Commands cannot change them, and those that they create are moved to the quarantine (`sandbox`). A change by a file
+//! tool needs the owner's approval (`file_access`).
 
 use std::{
     ffi::OsStr,
     path::{Component, Path, PathBuf},
 };
 
-/// Protected at any depth: other programs look for these in every project. `.git` is protected, too, but not as a whole
-/// for commands: see [`GIT_CONTROL`].
+/// Names protected at any depth, because other programs look for them in every project. `.git` is protected, too, but
+/// for commands only in part: see [`GIT_CONTROL`].
 ///
-/// A name is on the list if a program reads it without being told to and then runs what it says (editors, shells, git) or
-/// obeys it (agents). Files that are only read when a person names them (`CONVENTIONS.md`, `llms.txt`), and those that run
+/// A name is on the list if a program reads it automatically and then runs what it says (editors, shells, git) or obeys
+/// it (agents). Files that are only read when a person names them (`CONVENTIONS.md`, `llms.txt`), and those that run
 /// when a person builds or tests a project (`Makefile`, `package.json`, `.cargo/config.toml`), are not.
 pub(crate) const ANYWHERE: [&str; 71] = [
     // Git, shells, editors.
@@ -91,11 +91,11 @@ pub(crate) const ANYWHERE: [&str; 71] = [
     "copilot-instructions.md",
 ];
 
-/// Endings of names that are protected like [`ANYWHERE`]: instructions for agents, in `.github` and elsewhere.
+/// Suffixes of names that are protected like [`ANYWHERE`]: instructions for agents, in `.github` and elsewhere.
 const ENDINGS: [&str; 4] = [".agent.md", ".chatmode.md", ".instructions.md", ".prompt.md"];
 
-/// Protected at the top of a workspace: Homard loads them there, or the git hooks that a hook manager installed run what
-/// they name.
+/// Names protected at the top of a workspace: Homard loads them there, or git hooks installed by a hook manager run
+/// what they name.
 pub(crate) const AT_TOP: [&str; 11] = [
     ".lefthook.yaml",
     ".lefthook.yml",
@@ -110,52 +110,53 @@ pub(crate) const AT_TOP: [&str; 11] = [
     "skills",
 ];
 
-/// Protected from commands below the top of a workspace, besides most of [`ANYWHERE`]: the hook `bootstrap-extra-files`
-/// loads them from there.
+/// Names protected from commands below the top of a workspace, besides most of [`ANYWHERE`]: the hook
+/// `bootstrap-extra-files` loads them from there.
 const LOADED: [&str; 8] =
     ["BOOTSTRAP.md", "HEARTBEAT.md", "IDENTITY.md", "MEMORY.md", "SOUL.md", "TOOLS.md", "USER.md", "memory.md"];
 
-/// These only name files for git, which runs nothing by them without a config that is protected. Repositories that commands
-/// clone or check out have them.
+/// Exceptions below the top: they only name files for git, which runs nothing because of them without a config that is
+/// protected. Repositories that commands clone or check out contain them.
 const HARMLESS_BELOW: [&str; 2] = [".gitattributes", ".gitmodules"];
 
-/// Notes at the top of a workspace that an agent keeps itself, with its file tools. Commands do not change them.
+/// Notes at the top of a workspace that an agent maintains itself with its file tools. Commands may not change them.
 pub(crate) const NOTES: [&str; 6] = ["IDENTITY.md", "MEMORY.md", "TOOLS.md", "USER.md", "memory", "memory.md"];
 
-/// The guide through the first conversation. An agent may remove it, but not create it: while it exists, the agent writes
-/// its own `SOUL.md`.
+/// The guide for the first conversation. An agent may remove it, but not create it: while it exists, the agent may
+/// write its own `SOUL.md`.
 pub(crate) const GUIDE: &str = "BOOTSTRAP.md";
 
-/// What a repository's `.git` runs programs by. Hooks and config are read from where `commondir` says. Submodules have git
-/// directories of their own.
+/// Entries of a repository's `.git` because of which git runs programs. Hooks and config are read from where
+/// `commondir` says. Submodules have git directories of their own.
 pub(crate) const GIT_CONTROL: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
-/// A directory is a repository, bare or not, by a file of this name.
+/// A file of this name marks a directory as a repository, bare or not.
 pub(crate) const HEAD: &str = "HEAD";
 
-/// What else git reads in a directory with a [`HEAD`]: what makes it a repository, and what git runs programs by.
+/// Other names that git reads in a directory with a [`HEAD`]: those that make it a repository, and those because of
+/// which git runs programs.
 const GIT_NAMES: [&str; 9] =
     ["objects", "refs", "commondir", "config", "config.worktree", "hooks", "info", "modules", "worktrees"];
 
-/// What a command may not change at the top of its workspace, but for `.git` and [`GUIDE`].
+/// Returns the names that a command may not change at the top of its workspace, besides `.git` and [`GUIDE`].
 pub(crate) fn for_commands() -> impl Iterator<Item = &'static str> {
     ANYWHERE.into_iter().chain(AT_TOP).chain(NOTES)
 }
 
-/// Whether a name below the top of a workspace is protected from commands.
+/// True if a name below the top of a workspace is protected from commands.
 pub(crate) fn is_protected_below(name: &OsStr) -> bool {
     let is_listed = |list: &[&str]| list.iter().any(|listed| name == *listed);
     (is_anywhere(name) && !is_listed(&HARMLESS_BELOW)) || is_listed(&LOADED)
 }
 
-/// Whether a name is protected at any depth.
+/// True if a name is protected at any depth.
 fn is_anywhere(name: &OsStr) -> bool {
     let has_ending = |ending: &&str| name.as_encoded_bytes().ends_with(ending.as_bytes());
     ANYWHERE.iter().any(|listed| name == *listed) || ENDINGS.iter().any(has_ending)
 }
 
-/// Whether nothing is loaded from a directory of this name, so that commands may create what they like in it: packages are
-/// full of files for editors and agents. Some agents look into `.github`.
+/// True if nothing is loaded from directories of this name, so that commands may create any files in them: packages are
+/// full of files for editors and agents. `.github` is an exception, because some agents read it.
 pub(crate) fn is_skipped(name: &OsStr) -> bool {
     (name.as_encoded_bytes().starts_with(b".") && name != ".github") || name == "node_modules"
 }
@@ -167,7 +168,7 @@ pub(crate) enum Kind {
     Remove,
 }
 
-/// Whether a change of a path below a directory needs the owner's approval. `is_new_agent` says that the directory has
+/// True if a change of a path below a directory needs the owner's approval. `is_new_agent` is true if the directory has
 /// a [`GUIDE`].
 pub(crate) fn needs_approval(path: &Path, kind: Kind, is_new_agent: bool) -> bool {
     let mut parts = path.components().map(Component::as_os_str);
@@ -187,9 +188,8 @@ pub(crate) fn needs_approval(path: &Path, kind: Kind, is_new_agent: bool) -> boo
     AT_TOP.iter().any(|name| first == *name)
 }
 
-/// Whether a path below a directory is a part of a repository without a working tree: one of git's names beside a
-/// [`HEAD`], at any depth. The directory itself may be one. Whether it is complete does not matter: the change could
-/// complete it. Blocks.
+/// True if a path below a directory is part of a bare repository: one of git's names beside a [`HEAD`], at any depth.
+/// The directory itself may be one. It need not be complete, because the change could complete it. Blocks.
 pub(crate) fn is_in_bare_repository(top: &Path, below: &Path) -> bool {
     let parts: Vec<_> = below.components().map(Component::as_os_str).collect();
     (0..parts.len()).any(|depth| {

@@ -1,4 +1,4 @@
-//! `read`: a text file, or a page of it; or a picture.
+//! The `read` tool: reads a text file, a page of it, or an image.
 
 use std::{
     fs::File,
@@ -18,16 +18,16 @@ use crate::{
     stoppable::Stoppable,
 };
 
-/// How much of a file decides whether it is text.
+/// Number of bytes that decide whether a file is text.
 const SAMPLE: usize = 8 * 1024;
 
-/// How large a picture may be as a file, in MiB.
+/// Maximum size of an image file in MiB.
 const MAX_PICTURE: u64 = 16;
 
-/// What some programs put before a text to say that it is UTF-8.
+/// UTF-8 byte order mark.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a text file, or a page of it, or a picture.
+/// Reads a text file, a page of it, or an image.
 #[derive(Debug, Clone, Default)]
 pub struct Read {
     files: FileAccess,
@@ -104,7 +104,7 @@ fn read(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolRes
         return picture(path, file, sample);
     }
     let text = if sample.starts_with(BOM) { BOM.len() as u64 } else { 0 };
-    // `as` saturates: nonsense becomes the first line, or more lines than any file has.
+    // `as` saturates: out-of-range values become the first line, or more lines than any file has.
     let limit = arguments.limit.map_or(MAX_LINES, |limit| (limit as u64).clamp(1, MAX_LINES));
     let cursor = arguments.cursor.map(|cursor| (cursor as u64).max(text));
     file.seek(SeekFrom::Start(cursor.unwrap_or(text))).map_err(failed)?;
@@ -122,7 +122,7 @@ fn read(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolRes
     Ok(Page::take(&mut file, limit).map_err(failed)?.tell(&path, start))
 }
 
-/// Text has no NUL bytes, and few that are not UTF-8.
+/// True if there are no NUL bytes and few invalid UTF-8 sequences.
 fn is_text(sample: &[u8]) -> bool {
     let shown = String::from_utf8_lossy(sample);
     let broken = shown.chars().filter(|&c| c == char::REPLACEMENT_CHARACTER).count();
@@ -140,14 +140,14 @@ fn skip(file: &mut impl BufRead, lines: u64) -> io::Result<(u64, u64)> {
     Ok((lines, bytes))
 }
 
-/// What is not text may be a picture.
+/// Reads a file that is not text as an image.
 fn picture(path: String, file: File, sample: &[u8]) -> Result<ToolResult, Error> {
     let most = MAX_PICTURE * 1024 * 1024;
     let mut bytes = Vec::new();
-    // One byte more than fits, to see whether it does.
+    // One byte more than the limit, to detect whether the file fits.
     file.take(most + 1).read_to_end(&mut bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
     let is_too_large = bytes.len() as u64 > most;
-    // Of a file that is too large, the beginning shows whether it is a picture at all.
+    // Of a file that is too large, the beginning suffices to detect whether it is an image.
     let fitted = fit(if is_too_large { sample.to_vec() } else { bytes }, &Limits::default());
     match fitted {
         Err(FitError::Unknown) => Err(Error::Binary { path }),

@@ -1,4 +1,4 @@
-//! Answers of the last minutes, so that the same question is not asked twice.
+//! A cache with a time to live.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How many answers are kept at most; the oldest goes first.
+/// Maximum number of entries; the oldest is evicted.
 const MOST: usize = 100;
 
-/// Answers of the last minutes.
+/// A cache with a time to live.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     kept: Mutex<HashMap<K, (Instant, V)>>,
@@ -20,19 +20,19 @@ pub(crate) struct Recent<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
-    /// Keeps answers for so long.
+    /// Creates a cache that keeps entries for this time.
     pub(crate) fn new(time: Duration) -> Self {
         Self { kept: Mutex::default(), time }
     }
 
-    /// An answer that is still good.
+    /// Returns an entry that has not expired.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let kept = self.kept();
         let (since, answer) = kept.get(key)?;
         (since.elapsed() < self.time).then(|| answer.clone())
     }
 
-    /// Keeps an answer.
+    /// Inserts an entry.
     pub(crate) fn put(&self, key: K, answer: V) {
         let mut kept = self.kept();
         kept.retain(|_, (since, _)| since.elapsed() < self.time);

@@ -1,7 +1,7 @@
-//! The chats that an agent may write to by itself: with `message`, and with jobs that announce their answer.
+//! Restricts the chats that an agent may write to: with `message`, and with cron jobs that announce their result.
 //!
-//! A message to a chat takes words out of the house, like a request to a web server. So a run writes to the chat that it
-//! answers, to chats that the owner named, and to those on a list; to no other.
+//! A message to a chat can exfiltrate data, like a request to a web server. So a run may write to the chat that it
+//! answers, to chats that the owner named, and to those on an allowlist; to no other.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use homard_agent::{
 use homard_audit::{Fact, What};
 use homard_proto::{AgentId, Route, identity::DEFAULT_ACCOUNT};
 
-/// The chats that agents may write to. Clones share it.
+/// The chats that agents may write to. Clones share the lists.
 #[derive(Clone, Default)]
 pub struct Recipients {
     courier: Option<Arc<dyn Courier>>,
@@ -34,14 +34,16 @@ impl fmt::Debug for Recipients {
 }
 
 impl Recipients {
-    /// Those that the courier knows, and those on the lists: `telegram:7`, `telegram/work:7`, `telegram:*`, `*`.
+    /// Creates the check from the sender's known recipients and the allowlists: `telegram:7`, `telegram/work:7`,
+    /// `telegram:*`, `*`.
     pub fn new(courier: Option<Arc<dyn Courier>>, all: Vec<String>, of_agents: BTreeMap<AgentId, Vec<String>>) -> Self {
         Self { courier, lists: Arc::new(Lists { all, of_agents }) }
     }
 
-    /// Checks that a call of a tool may write to a chat. An error says why not and what would allow it; it is noted.
+    /// Checks that a tool call may write to a chat. The error says why not and what would allow it; a refusal is
+    /// audited.
     pub fn check(&self, (cx, tool): (&ToolCx, &str), route: &Route) -> Result<(), String> {
-        // Without a courier nothing is sent, whatever is allowed.
+        // Without a channel sender nothing is sent anyway.
         let Some(courier) = &self.courier else { return Ok(()) };
         let found = courier.recipient(route).map_err(|error| error.to_string())?;
         let is_here = || {
@@ -62,7 +64,7 @@ impl Recipients {
         ))
     }
 
-    /// Notes that a call of a tool has something sent to a chat.
+    /// Records in the audit log that a tool call sends something to a chat.
     pub fn note(&self, call: (&ToolCx, &str), route: &Route, outcome: &str) {
         let found: Option<Result<Recipient, CourierError>> =
             self.courier.as_ref().map(|courier| courier.recipient(route));
@@ -86,7 +88,7 @@ fn is_same(one: &Recipient, other: &Recipient) -> bool {
     (&one.channel, &one.account, &one.id) == (&other.channel, &other.account, &other.id)
 }
 
-/// Whether an entry of a list names a chat. Without an account it names the chat on every account.
+/// True if an allowlist entry matches a chat. Without an account it matches the chat on every account.
 fn names(entry: &str, found: &Recipient) -> bool {
     let Some((place, id)) = entry.trim().split_once(':') else { return entry.trim() == "*" };
     let (channel, account) = place.split_once('/').map_or((place, None), |(channel, account)| (channel, Some(account)));

@@ -1,4 +1,4 @@
-//! Who can be asked for pages, and how: each provider is a request and a reading of its answer, both pure.
+//! Search providers: each builds a request and parses the response, both pure.
 
 mod brave;
 mod freshness;
@@ -12,62 +12,62 @@ use serde_json::Value;
 pub use self::{brave::Brave, freshness::Freshness, searxng::Searxng};
 use crate::egress::Request;
 
-/// Somebody who knows where things are on the web.
+/// A web search provider.
 pub trait SearchProvider: fmt::Debug + Send + Sync {
-    /// Its name in the config.
+    /// Returns its name in the config.
     fn name(&self) -> &'static str;
 
-    /// Where it is. The owner chose it, so it may be reached wherever it is.
+    /// Returns its endpoint. The owner chose it, so it need not be public.
     fn endpoint(&self) -> &Url;
 
-    /// What to ask; an error says what this provider cannot do.
+    /// Builds the request; the error says what this provider does not support.
     fn request(&self, query: &Query) -> Result<Request, String>;
 
-    /// What it answered.
+    /// Parses the response.
     fn hits(&self, answer: &Value) -> Vec<Hit>;
 
-    /// What to do about an answer with another status than success.
+    /// Returns a hint for an unsuccessful HTTP status.
     fn advice(&self, status: u16) -> &'static str;
 }
 
-/// What is searched for.
+/// A search query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Query {
-    /// The words.
+    /// Search terms.
     pub text: String,
-    /// How many hits are wanted.
+    /// Number of results.
     pub count: usize,
-    /// From which country: two letters.
+    /// Two-letter country code.
     pub country: Option<String>,
-    /// In which language the pages are.
+    /// Language of the pages.
     pub search_lang: Option<String>,
-    /// In which language the provider speaks.
+    /// Language of the provider's interface.
     pub ui_lang: Option<String>,
-    /// How old the pages may be.
+    /// Maximum age of the pages.
     pub freshness: Option<Freshness>,
 }
 
-/// A page that was found, as the provider tells it.
+/// A search result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hit {
-    /// Its title.
+    /// Title.
     pub title: String,
-    /// Where it is.
+    /// URL.
     pub url: String,
-    /// What it says of the words.
+    /// Snippet.
     pub description: String,
-    /// When it was published, in the provider's words.
+    /// Publication date as the provider formats it.
     pub published: Option<String>,
 }
 
-/// A URL below the endpoint, with what is known of the query.
+/// Builds a request to the endpoint with those query parameters that have a value.
 fn asking(endpoint: &Url, pairs: &[(&str, Option<&str>)]) -> Request {
     let mut url = endpoint.clone();
     url.query_pairs_mut().extend_pairs(pairs.iter().filter_map(|(name, value)| Some((name, (*value)?))));
     Request::new(url, "application/json")
 }
 
-/// The hits in a list of objects, each field under the name that the provider gives it.
+/// Parses a list of results; field names depend on the provider.
 fn listed(list: Option<&Value>, description: &str, published: &str) -> Vec<Hit> {
     let text = |hit: &Value, name: &str| hit.get(name).and_then(Value::as_str).map(str::to_owned);
     let list = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

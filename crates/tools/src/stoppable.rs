@@ -1,10 +1,10 @@
-//! A reader that a stopped run does not wait for.
+//! A reader that fails when the run is cancelled.
 
 use std::io::{self, Read};
 
 use tokio_util::sync::CancellationToken;
 
-/// Reads until the run is stopped, which is an error: a file can be larger than anybody's patience.
+/// Reads until the run is cancelled, which is reported as an error, so that a huge file cannot delay an abort.
 pub(crate) struct Stoppable<R> {
     inner: R,
     cancel: CancellationToken,

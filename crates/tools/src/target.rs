@@ -1,8 +1,8 @@
-//! A file that is about to be created, replaced or removed.
+//! Creates, replaces or removes a file atomically.
 //!
-//! A file is never changed in place: what is new is written beside it and renamed over it. A reader sees the old content
-//! or the new, also after a crash; and where the file has a second name (a hard link), perhaps outside the workspace,
-//! that name keeps the old content.
+//! A file is never changed in place: new content is written to a temporary file beside it and renamed over it. A reader
+//! sees the old or the new content, even after a crash; and if the file has a second name (a hard link), perhaps
+//! outside the workspace, that name keeps the old content.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,10 +18,10 @@ use rustix::{
 
 use crate::{Error, beneath::Beneath};
 
-/// How many temporary files that a crash left behind are stepped over.
+/// Maximum number of leftover temporary files, from crashes, that are skipped.
 const TRIES: u32 = 100;
 
-/// The place of a file, which may not be there yet.
+/// Location of a file that may not exist yet.
 #[derive(Debug)]
 pub(crate) struct Target {
     path: String,
@@ -31,14 +31,14 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Finds the place of `path`, and makes the directories that lead there.
+    /// Locates `path` and creates missing directories.
     pub(crate) fn find(beneath: &Beneath, path: &str) -> Result<Self, Error> {
         let (directory, name) = beneath.parent(path)?;
         let mode = mode(beneath, path, &directory, name)?;
         Ok(Self { path: path.to_owned(), directory, name: name.to_owned(), mode })
     }
 
-    /// The mode of the file that is there, if there is one and it may be replaced or removed. Changes nothing.
+    /// Returns the mode of an existing file, if it may be replaced or removed. Changes nothing.
     pub(crate) fn check(beneath: &Beneath, path: &str) -> Result<Option<Mode>, Error> {
         match beneath.parent_if_there(path)? {
             Some((directory, name)) => mode(beneath, path, &directory, name),
@@ -51,7 +51,7 @@ impl Target {
         self.stage(content, self.mode)?.put()
     }
 
-    /// Writes what the file will hold beside it, ready to take its place.
+    /// Writes the new content to a temporary file, ready to be renamed.
     pub(crate) fn stage(&self, content: &[u8], mode: Option<Mode>) -> Result<Staged<'_>, Error> {
         let failed = |source| Error::Io { path: self.path.clone(), source };
         let (mut file, name) = self.create_beside(mode).map_err(|errno| failed(errno.into()))?;
@@ -75,7 +75,8 @@ impl Target {
 
     fn create_beside(&self, mode: Option<Mode>) -> Result<(File, String), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Nobody else may read what replaces a private file, not even for a moment. A new file is as the umask has it.
+        // The replacement of a private file must never be readable by others, not even briefly. A new file follows the
+        // umask.
         let mode = Mode::from_raw_mode(if mode.is_some() { 0o600 } else { 0o666 });
         let mut last = Errno::EXIST;
         for number in 0..TRIES {
@@ -92,7 +93,7 @@ impl Target {
     }
 }
 
-/// What a file will hold, written beside it. It is gone again unless it is put.
+/// New content in a temporary file. Removed on drop unless it was put in place.
 #[derive(Debug)]
 pub(crate) struct Staged<'a> {
     target: &'a Target,
@@ -100,7 +101,7 @@ pub(crate) struct Staged<'a> {
 }
 
 impl Staged<'_> {
-    /// Puts it in the file's place.
+    /// Renames it over the target.
     pub(crate) fn put(mut self) -> Result<(), Error> {
         let Target { path, directory, name, .. } = self.target;
         if let Some(staged) = &self.name {
@@ -115,7 +116,7 @@ impl Staged<'_> {
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // Another error is told already, and that one is why we are here.
+            // Ignored, because another error has already been reported.
             unlinkat(&self.target.directory, name, AtFlags::empty()).ok();
         }
     }
@@ -129,12 +130,12 @@ fn mode(beneath: &Beneath, path: &str, directory: &OwnedFd, name: &OsStr) -> Res
     }
 }
 
-/// The mode of what is there, if it is a file that may be replaced.
+/// Returns the mode of a file, if it may be replaced.
 fn replaceable(path: &str, raw: u32) -> Result<Mode, Error> {
     let path = path.to_owned();
     let mode = Mode::from_raw_mode(raw);
     match FileType::from_raw_mode(raw) {
-        // The rename would not ask.
+        // A rename would succeed despite the missing write permission.
         FileType::RegularFile if !mode.intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH) => {
             Err(Error::ReadOnly { path })
         }

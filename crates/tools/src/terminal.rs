@@ -1,4 +1,4 @@
-//! A terminal of our own, for commands that want to be talked to.
+//! A pseudo-terminal for interactive commands.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -9,24 +9,24 @@ use rustix::{
 };
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// How large it says that it is.
+/// Reported size.
 const SIZE: Winsize = Winsize { ws_row: 30, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
 
-/// A new terminal.
+/// A new pseudo-terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    /// What is shown. An error when nobody has the terminal open any more.
+    /// Output of the command. Reading fails when no process has the terminal open any more.
     pub(crate) shown: Receiver,
-    /// Where keys are typed.
+    /// Input of the command.
     pub(crate) typed: Sender,
-    /// The side for the command.
+    /// The command's side.
     pub(crate) theirs: OwnedFd,
-    /// What no other open terminal is called.
+    /// Unique name among the open terminals.
     pub(crate) name: String,
 }
 
 impl Terminal {
-    /// Makes one.
+    /// Opens a pseudo-terminal.
     pub(crate) fn open() -> io::Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags)?;
@@ -35,12 +35,12 @@ impl Terminal {
         let theirs = ioctl_tiocgptpeer(&ours, flags)?;
         tcsetwinsize(&theirs, SIZE)?;
         let mut settings = tcgetattr(&theirs)?;
-        // Lines end as they do in a pipe.
+        // Lines end with LF, as in a pipe.
         settings.output_modes.remove(OutputModes::ONLCR);
         tcsetattr(&theirs, OptionalActions::Now, &settings)?;
         fcntl_setfl(&ours, OFlags::RDWR | OFlags::NONBLOCK)?;
         let name = ptsname(&ours, Vec::new())?.to_string_lossy().into_owned();
-        // It is no pipe, but can be waited for like one.
+        // Not a pipe, but it can be polled like one.
         let typed = Sender::from_owned_fd_unchecked(ours.try_clone()?)?;
         let shown = Receiver::from_owned_fd_unchecked(ours)?;
         Ok(Self { shown, typed, theirs, name })

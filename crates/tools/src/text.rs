@@ -1,4 +1,4 @@
-//! A text file that is about to be changed: whole, in memory, and with its line breaks as they are.
+//! A text file that is about to be changed, loaded completely, with its original line breaks.
 
 use std::{io::Read, os::unix::fs::MetadataExt};
 
@@ -6,27 +6,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, beneath::Beneath, stoppable::Stoppable};
 
-/// How large a file may be to be changed, in MiB.
+/// Maximum size of a file in MiB.
 const MAX_MIB: u64 = 16;
 
 /// A text file.
 #[derive(Debug)]
 pub(crate) struct Text {
-    /// All of it.
+    /// The whole content.
     pub(crate) content: String,
-    /// Which file it is, whatever it is called: its device and number there.
+    /// Device and inode, which identify the file whatever its path is.
     pub(crate) identity: (u64, u64),
 }
 
 impl Text {
-    /// Reads a file that must be a text, because anything else would not survive.
+    /// Reads a file. It must be UTF-8, because anything else could not be written back unchanged.
     pub(crate) fn load(beneath: &Beneath, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
         let file = beneath.file(path)?;
         let failed = |source| Error::Io { path: path.to_owned(), source };
         let metadata = file.metadata().map_err(failed)?;
         let most = MAX_MIB * 1024 * 1024;
         let mut bytes = Vec::new();
-        // One byte more than allowed, because the file may grow while it is read.
+        // One byte more than the limit, because the file may grow while it is read.
         Stoppable::new(file, cancel).take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > most {
             return Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB });
@@ -38,7 +38,7 @@ impl Text {
     }
 }
 
-/// The line break of a text: that of its first line.
+/// Returns the line break of a text: that of its first line.
 pub(crate) fn line_break(text: &str) -> &'static str {
     match text.split_once('\n') {
         Some((first, _)) if first.ends_with('\r') => "\r\n",
@@ -46,12 +46,12 @@ pub(crate) fn line_break(text: &str) -> &'static str {
     }
 }
 
-/// The same text with plain line breaks.
+/// Converts line breaks to LF.
 pub(crate) fn with_plain_breaks(text: &str) -> String {
     text.replace("\r\n", "\n")
 }
 
-/// What a character looks like on a plain keyboard: one that models write where another was read.
+/// Maps typographic characters to the ASCII ones that models write instead.
 pub(crate) fn plain(character: char) -> char {
     match character {
         '\u{2018}'..='\u{201b}' => '\'',

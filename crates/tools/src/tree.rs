@@ -1,8 +1,8 @@
-//! The processes that a command has started, wherever they went.
+//! The processes that a command has started, including detached ones.
 //!
-//! A process group is not enough: `setsid` leaves it. A tree of parents is not enough either: a daemon's parent is gone.
-//! So a process belongs to a command if it is in its group, descends from one that belongs, or carries the command's
-//! mark in its environment. One that sheds all three escapes; only a sandbox could hold it.
+//! A process group is not sufficient: `setsid` leaves it. The parent relation is not sufficient either: a daemon's
+//! parent has exited. So a process belongs to a command if it is in its group, descends from one that belongs, or has
+//! the command's mark in its environment. One that sheds all three escapes; only a sandbox could hold it.
 
 use std::{collections::HashSet, fs, thread, time::Duration};
 
@@ -10,28 +10,28 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::sandbox::Wrapper;
 
-/// The variable that marks the processes of a command.
+/// Environment variable that marks the processes of a command.
 pub(crate) const MARK: &str = "HOMARD_EXEC";
 
-/// How long processes may take to end when asked.
+/// Time for processes to exit after `SIGTERM`.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How often we look whether they have.
+/// Polling interval meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How often they are killed before we give up: what is left then does not react to signals at all.
+/// Maximum number of rounds of `SIGKILL`: processes that survive do not react to signals at all.
 const KILLS: usize = 40;
 
 /// The processes that a command has started.
 ///
-/// The leader must not be reaped while this is used, so that its number means the same process all the time.
+/// The leader must not be reaped while this is used, so that its process id stays valid.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     leader: Pid,
     mark: String,
-    /// What the first processes are: they are not asked to end.
+    /// Kind of the first processes, which are not sent `SIGTERM`.
     wrapper: Wrapper,
-    /// When the leader was born, in ticks of the kernel: nobody who is older belongs to it.
+    /// Start time of the leader in kernel ticks: older processes do not belong to it.
     born: u64,
 }
 
@@ -44,18 +44,18 @@ struct Seen {
 }
 
 impl Tree {
-    /// The tree of a process that leads its own group and whose environment has `MARK` set to `mark`.
+    /// Creates the tree of a process that leads its own group and whose environment has `MARK` set to `mark`.
     pub(crate) fn new(leader: Pid, mark: &str, wrapper: Wrapper) -> Self {
         let born = look(leader.as_raw_nonzero().get()).map_or(0, |seen| seen.born);
         Self { leader, mark: format!("{MARK}={mark}"), wrapper, born }
     }
 
-    /// What the first processes are.
+    /// Returns the kind of the first processes.
     pub(crate) fn wrapper(&self) -> Wrapper {
         self.wrapper
     }
 
-    /// Asks all to end, and kills what has not after a while. Blocks.
+    /// Sends `SIGTERM` to all, and `SIGKILL` to those that remain after a grace period. Blocks.
     pub(crate) fn end(&self) {
         self.ask();
         for _ in 0..GRACE.as_millis() / LOOK.as_millis() {
@@ -67,11 +67,12 @@ impl Tree {
         self.kill();
     }
 
-    /// Ends what is left when the leader is over and reaped, and says how many that were. Blocks.
+    /// Kills what is left after the leader was reaped; returns the number of processes. Blocks.
     pub(crate) fn end_rest(&self) -> usize {
-        // The number of the leader may be another's by now.
+        // The leader's process id may have been reused by now.
         let mut living = self.living(&[]);
-        // Without its wrapper, a command is being killed already: how many are left is chance.
+        // When its wrapper has exited, a command is already being killed: the number of remaining processes is
+        // arbitrary.
         let is_wrapped = self.wrapper != Wrapper::None;
         let (left, signal) = if is_wrapped { (0, Signal::KILL) } else { (living.len(), Signal::TERM) };
         each(&living, signal);
@@ -90,15 +91,16 @@ impl Tree {
         left
     }
 
-    /// Kills all, again and again until no child is left that was born meanwhile. Blocks, but not for long.
+    /// Kills all, repeatedly until no child is left that was forked meanwhile. Blocks briefly.
     pub(crate) fn kill(&self) {
         for _ in 0..KILLS {
             let mut living = self.living(&[self.leader]);
             if self.wrapper == Wrapper::Supervisor {
-                // It ends when the others have, and until then none of them can leave the tree.
+                // The supervisor exits after the others, and until then none of them can leave the tree.
                 living.retain(|one| one.pid != self.leader);
             } else {
-                // The group first and at once, so that none of it can fork meanwhile. Whoever is gone needs no signal.
+                // The group first and at once, so that none of it can fork meanwhile. Errors for exited processes are
+                // ignored.
                 kill_process_group(self.leader, Signal::KILL).ok();
                 living = self.living(&[self.leader]);
             }
@@ -111,22 +113,22 @@ impl Tree {
         tracing::warn!(leader = ?self.leader, "processes of a command could not be killed");
     }
 
-    /// How many processes it has, and how many bytes of memory these have for themselves. Blocks.
+    /// Returns the number of processes and their anonymous memory in bytes. Blocks.
     ///
-    /// What processes share after a fork counts for each of them at first; only if that is more than `limit` it is
-    /// counted once, which takes longer.
+    /// Pages shared after a fork are first counted for each process; only if that exceeds `limit` are they counted
+    /// proportionally, which is slower.
     pub(crate) fn usage(&self, limit: u64) -> (usize, u64) {
         let living = self.living(&[self.leader]);
         let at_most: u64 = living.iter().filter_map(|one| resident(one.pid)).sum();
         if at_most <= limit {
             return (living.len(), at_most);
         }
-        // One that cannot be looked at, or is gone, counts as it did.
+        // A process that cannot be inspected, or has exited, is counted by its resident size.
         let parts = living.iter().filter_map(|one| proportional(one.pid).or_else(|| resident(one.pid)));
         (living.len(), parts.sum())
     }
 
-    /// Asks all to end that are not wrappers.
+    /// Sends `SIGTERM` to all processes except the wrappers.
     fn ask(&self) {
         let mut living = self.living(&[self.leader]);
         let mut wrappers = HashSet::from([self.leader]);
@@ -139,7 +141,7 @@ impl Tree {
         each(&living, Signal::TERM);
     }
 
-    /// All that run: those of the group, those with the mark, and what descends from them or from `others`.
+    /// Returns all living processes: those of the group, those with the mark, and descendants of these or of `others`.
     fn living(&self, others: &[Pid]) -> Vec<Seen> {
         let mut seen: Vec<Seen> = all().filter(|one| one.born >= self.born).collect();
         let is_root = |one: &&Seen| one.group == Some(self.leader) || self.is_marked(one.pid);
@@ -164,31 +166,31 @@ impl Tree {
     }
 }
 
-/// Sends a signal to each. Whoever is gone already needs none: errors mean nothing here.
+/// Sends a signal to each. Errors are ignored, because the process may have exited.
 fn each(living: &[Seen], signal: Signal) {
     for one in living {
         kill_process(one.pid, signal).ok();
     }
 }
 
-/// Bytes of a process in memory that are no file's.
+/// Returns the anonymous resident memory of a process in bytes.
 fn resident(pid: Pid) -> Option<u64> {
     kibibytes(&format!("/proc/{pid}/status"), "RssAnon:")
 }
 
-/// The same, where a page that several processes have counts for each in part.
+/// Like [`resident`], but shared pages count proportionally.
 fn proportional(pid: Pid) -> Option<u64> {
     kibibytes(&format!("/proc/{pid}/smaps_rollup"), "Pss_Anon:")
 }
 
-/// Bytes that a line of a file says.
+/// Returns the value of a line of a `/proc` file, in bytes.
 fn kibibytes(file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// The children of a process.
+/// Returns the children of a process.
 pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists: Result<Vec<String>, _> = tasks.map(|task| fs::read_to_string(task.path().join("children"))).collect();
@@ -202,23 +204,23 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     }
 }
 
-/// All processes.
+/// Returns all processes.
 fn all() -> impl Iterator<Item = Seen> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| look(entry.ok()?.file_name().to_str()?.parse().ok()?))
 }
 
-/// What the kernel says of a process; `None` if it is gone.
+/// Reads the state of a process; `None` if it has exited.
 fn look(pid: i32) -> Option<Seen> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name comes first, in brackets, and may hold anything, brackets too.
+    // The command name comes first, in parentheses, and may contain anything, including parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     let is_alive = !matches!(fields.next()?, "Z" | "X");
     let mut number = || fields.next()?.parse().ok();
     let (parent, group): (i32, i32) = (number()?, number()?);
-    // A process that is going away has -1 for a group.
+    // A process that is exiting has the group -1.
     let (parent, group) = (Pid::from_raw(parent.max(0)), Pid::from_raw(group.max(0)));
     let born = fields.nth(16)?.parse().ok()?;
     Some(Seen { pid: Pid::from_raw(pid)?, parent, group, is_alive, born })

@@ -1,4 +1,5 @@
-//! Whose turn it is to change files: the calls of one message run together, and two of them may mean the same file.
+//! Locks that serialize file changes: the tool calls of one message run concurrently, and two of them may change the
+//! same file.
 
 use std::{
     collections::HashMap,
@@ -6,14 +7,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Lets one call at a time change the files of a workspace, so that none undoes what another just did.
+/// One lock per workspace, so that concurrent calls do not overwrite each other's changes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns(Arc<Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>>);
 
 impl Turns {
-    /// Waits for its turn in the workspace, then does the work. It blocks.
+    /// Acquires the lock of a workspace and runs `work`. Blocks.
     pub(crate) fn take<T>(&self, workdir: &Path, work: impl FnOnce() -> T) -> T {
-        // Nothing is kept under these locks, so a panic while one was held has broken nothing.
+        // The locks guard no data, so poisoning can be ignored.
         let turn = {
             let mut workspaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             workspaces.entry(workdir.to_owned()).or_default().clone()

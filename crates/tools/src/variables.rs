@@ -1,14 +1,14 @@
-//! The environment of a command: a few variables of ours, and those of the call that do no harm.
+//! Environment of a command: a few variables of the gateway's, and harmless ones from the call.
 
 use serde_json::{Map, Value};
 
 use crate::Error;
 
-/// What a command sees of the environment that Homard was started in.
+/// Variables of the gateway's environment that commands see.
 const PASSED: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"];
 
-/// Variables that a call may set: programs only read them as a value. Those by which programs find code, settings or
-/// other programs are many and not known in full, so whatever is not listed is refused.
+/// Variables that a call may set: programs only use them as values. The variables by which programs find code, settings
+/// or other programs are many and not completely known, so everything that is not listed is refused.
 const ALLOWED: [&str; 74] = [
     "APP_ENV",
     "BABEL_ENV",
@@ -86,22 +86,22 @@ const ALLOWED: [&str; 74] = [
     "VITEST_SEED",
 ];
 
-/// What other names of this kind begin with.
+/// Prefixes of further variables of this kind.
 const ALLOWED_PREFIXES: [&str; 2] = ["CARGO_TERM_", "LC_"];
 
-/// The variables of ours that commands may see.
+/// Filters the gateway's environment for commands.
 pub(crate) fn passed(mut ours: Vec<(String, String)>) -> Vec<(String, String)> {
     ours.retain(|(name, _)| PASSED.contains(&name.as_str()));
     ours
 }
 
-/// The variables of a call, or why one of them is refused. `more` are names that the owner allows.
+/// Validates the variables of a call. `more` are additional names that the owner allows.
 pub(crate) fn checked(asked: &Map<String, Value>, more: &[String]) -> Result<Vec<(String, String)>, Error> {
     asked.iter().map(|(name, value)| Ok((name.clone(), check(name, value, more)?))).collect()
 }
 
 fn check(name: &str, value: &Value, more: &[String]) -> Result<String, Error> {
-    // Bash takes functions from variables with stranger names.
+    // Bash imports functions from variables with unusual names.
     let is_name =
         name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !is_name {

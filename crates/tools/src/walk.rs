@@ -1,8 +1,8 @@
-//! Everything beneath a directory, in a fixed order, without what the rules of a project leave out.
+//! Walks a directory tree in a fixed order and skips ignored files.
 //!
-//! Each directory is given whole, sorted by name, before the directories in it. No link is followed, and each directory
-//! is opened by the kernel without following any, so that a swap meanwhile cannot lead out. Hidden files are given;
-//! `.git`, what `.gitignore` and `.ignore` name and what is hidden from tools are not.
+//! Each directory is listed completely, sorted by name, before its subdirectories. Symlinks are not followed, and each
+//! directory is opened with symlinks disallowed, so that a concurrent swap cannot lead outside. Hidden files are
+//! included; `.git`, files ignored by `.gitignore` and `.ignore`, and files hidden from tools are not.
 
 mod ignored;
 
@@ -29,12 +29,12 @@ use crate::{
 };
 use ignored::Rules;
 
-/// Something beneath a directory.
+/// An entry of the tree.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its path from where the walk started.
+    /// Path relative to the start of the walk.
     pub(crate) path: PathBuf,
-    /// What it was when its directory was listed.
+    /// Type at the time when its directory was listed.
     pub(crate) kind: FileType,
     directory: Arc<OwnedFd>,
     name: CString,
@@ -47,7 +47,7 @@ impl Entry {
     }
 }
 
-/// Opens a regular file, and nothing that a link leads to or that could keep us waiting.
+/// Opens a regular file; does not follow symlinks and cannot block.
 fn open_regular(directory: &OwnedFd, name: &CStr) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty())?;
@@ -63,22 +63,22 @@ fn open_regular(directory: &OwnedFd, name: &CStr) -> Result<File, Errno> {
     }
 }
 
-/// A walk. It ends early when the run is stopped.
+/// A walk. It ends early when the run is cancelled.
 #[derive(Debug)]
 pub(crate) struct Walk {
     start: OwnedFd,
     cancel: CancellationToken,
     hidden: PathRules,
-    /// The path of the start from the workspace, which the rules above it are about.
+    /// Path of the start relative to the workspace, for ignore rules of directories above.
     inside: PathBuf,
     current: Option<Listing>,
-    /// Directories to come, the next one last.
+    /// Directories still to be listed; the next one is last.
     pending: Vec<(PathBuf, Rules)>,
-    /// How many directories could not be read.
+    /// Number of unreadable directories.
     pub(crate) unreadable: usize,
 }
 
-/// A directory that is being given.
+/// The directory whose entries are being returned.
 #[derive(Debug)]
 struct Listing {
     path: PathBuf,
@@ -94,7 +94,8 @@ impl Walk {
         let start = beneath.directory(path)?;
         let inside = beneath.clean(path)?;
         let mut rules = Rules::default();
-        // The rules of the directories above, from the workspace down; its own come with its listing.
+        // Rules of the directories above, from the workspace down; those of the start itself are loaded with its
+        // listing.
         let mut above: Vec<&Path> = inside.ancestors().skip(1).collect();
         while let Some(path) = above.pop() {
             if let Ok(directory) = beneath.directory(path.to_str().unwrap_or(".")) {
@@ -106,7 +107,7 @@ impl Walk {
         Ok(Self { start, cancel: cancel.clone(), hidden, inside, current: None, pending, unreadable: 0 })
     }
 
-    /// Lists the next directory, if there is one and it can be read.
+    /// Lists the next directory, if there is one.
     fn list(&mut self) -> Option<Result<Listing, Errno>> {
         let (path, rules) = self.pending.pop()?;
         let directory = match lookup_without_links(&self.start, &path) {
@@ -158,7 +159,7 @@ impl Iterator for Walk {
             let Some(listing) = &mut self.current else {
                 match self.list()? {
                     Ok(listing) => self.current = Some(listing),
-                    // One that went away meanwhile, or that became a link, is as good as never there.
+                    // A directory that was removed or replaced by a symlink meanwhile is skipped silently.
                     Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {}
                     Err(_) => self.unreadable += 1,
                 }

@@ -1,4 +1,4 @@
-//! `web_fetch`: reads a page of the web.
+//! The `web_fetch` tool: reads a web page.
 
 mod charset;
 mod content;
@@ -31,24 +31,24 @@ use crate::{
     recent::Recent,
 };
 
-/// How much of what a server says with an error is shown.
+/// Maximum length of the body shown with an HTTP error.
 const MOST_OF_AN_ERROR: usize = 4_000;
 
-/// Nobody can read less.
+/// Minimum of `maxChars`.
 const LEAST: usize = 100;
 
 const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/json;q=0.8, text/plain;q=0.8, */*;q=0.1";
 
-/// How pages are read; the defaults are those of `tools.web.fetch`.
+/// Settings; the defaults are those of `tools.web.fetch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebFetchSettings {
-    /// What may be reached, how long it may take and how large it may be.
+    /// Limits on destinations, time and size.
     pub bounds: Bounds,
-    /// How many characters are shown if nobody says.
+    /// Default number of characters.
     pub max_chars: usize,
-    /// How many may be asked for.
+    /// Maximum number of characters.
     pub max_chars_cap: usize,
-    /// How long a page is kept, so that it is not fetched twice.
+    /// How long a page is cached.
     pub cache: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Default for WebFetchSettings {
     }
 }
 
-/// Reads pages of the web.
+/// Reads web pages.
 #[derive(Debug)]
 pub struct WebFetch {
     egress: Egress,
@@ -97,7 +97,7 @@ struct Arguments {
     max_chars: Option<f64>,
 }
 
-/// What a page becomes.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Extract {
@@ -115,7 +115,7 @@ impl Extract {
     }
 }
 
-/// A page that was read.
+/// A fetched page.
 #[derive(Debug)]
 struct Page {
     final_url: String,
@@ -123,17 +123,17 @@ struct Page {
     content_type: String,
     title: Option<String>,
     extractor: &'static str,
-    /// The beginning, as much as anybody may ask for.
+    /// The beginning of the text, up to the maximum length.
     text: String,
-    /// How many characters there were.
+    /// Total number of characters.
     chars: usize,
-    /// How many bytes were read, if there were more.
+    /// Number of bytes read, if the body was truncated.
     read: Option<usize>,
     fetched_at: String,
 }
 
 impl WebFetch {
-    /// Reads pages within such bounds, by names that somebody knows.
+    /// Creates the tool with these limits and resolver.
     pub fn new(settings: WebFetchSettings, names: Arc<dyn Resolve>, ambient: Ambient) -> Self {
         let egress = Egress::new(settings.bounds.clone(), names);
         let recent = Recent::new(settings.cache);
@@ -189,9 +189,9 @@ impl WebFetch {
         Ok(result.with_details(details))
     }
 
-    /// How many characters are shown.
+    /// Returns the number of characters to show.
     fn wanted(&self, asked: Option<f64>, page: &Page) -> usize {
-        // `as` saturates, so nonsense becomes the nearest limit.
+        // `as` saturates, so out-of-range values become the nearest limit.
         let wanted = asked.map_or(self.settings.max_chars, |most| most as usize);
         let cap = if page.is_good() { self.settings.max_chars_cap } else { MOST_OF_AN_ERROR };
         wanted.max(LEAST).min(cap)
@@ -211,7 +211,7 @@ impl WebFetch {
                 (reading.await.map_err(|error| Error::Thread(error.to_string()))??, read)
             }
             Err(error) if is_good(status) => return Err(error),
-            // That it failed is worth more than that it failed with a picture.
+            // The HTTP error is worth reporting even if its body cannot be read.
             Err(_) => (Found { title: None, text: String::new(), extractor: "none" }, None),
         };
         let (text, chars) = head(&found.text, self.settings.max_chars_cap.max(MOST_OF_AN_ERROR));
@@ -228,7 +228,7 @@ impl WebFetch {
         })
     }
 
-    /// A page as the model reads it: what strangers wrote is between marks, what we say of it is not.
+    /// Formats a page for the model: untrusted content is between markers, our own notes are outside.
     fn said(&self, page: &Page, shown: &Shown<'_>) -> String {
         let body = match (&page.title, shown.text) {
             (None, "") => "(no text)".to_owned(),
@@ -280,7 +280,7 @@ fn is_good(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
-/// The first characters of a text, and how many it has.
+/// Returns the first characters of a text and its total number of characters.
 fn head(text: &str, most: usize) -> (&str, usize) {
     let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
     (&text[..end], text.chars().count())

@@ -1,4 +1,4 @@
-//! `web_search`: finds pages of the web.
+//! The `web_search` tool: finds web pages.
 
 #[cfg(test)]
 mod tests;
@@ -24,25 +24,25 @@ use crate::{
     search::{Freshness, Query, SearchProvider},
 };
 
-/// How many hits can be asked for.
+/// Maximum number of results.
 const MOST: usize = 10;
 
-/// How many characters of a title, and of what is said of a page, are shown.
+/// Maximum length of a title and of a description, in characters.
 const TITLE: usize = 300;
 const DESCRIPTION: usize = 1_000;
 
-/// What is missing, and where it goes.
+/// Error message if no provider is configured.
 const UNCONFIGURED: &str = "no search provider is configured: the owner can set tools.web.search.apiKey or BRAVE_API_KEY \
                             for Brave Search, or tools.web.search.searxng.baseUrl or SEARXNG_BASE_URL for a SearXNG";
 
-/// How the web is searched; the defaults are those of `tools.web.search`.
+/// Settings; the defaults are those of `tools.web.search`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebSearchSettings {
-    /// How many hits are returned if nobody says.
+    /// Default number of results.
     pub max_results: usize,
-    /// How long a search may take.
+    /// Time limit of a search.
     pub timeout: Duration,
-    /// How long an answer is kept, so that the same is not asked twice.
+    /// How long results are cached.
     pub cache: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Default for WebSearchSettings {
     }
 }
 
-/// Finds pages of the web.
+/// Finds web pages.
 #[derive(Debug)]
 pub struct WebSearch {
     settings: WebSearchSettings,
@@ -61,7 +61,7 @@ pub struct WebSearch {
     recent: Recent<(Query, Domains), Arc<[Found]>>,
 }
 
-/// A provider, and the door that leads to it alone.
+/// A provider and an HTTP client that may reach it.
 #[derive(Debug)]
 struct Asked {
     provider: Arc<dyn SearchProvider>,
@@ -99,7 +99,7 @@ struct Arguments {
     domain_filter: Vec<String>,
 }
 
-/// A page that was found, as it is shown.
+/// A result as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Found {
@@ -111,7 +111,7 @@ struct Found {
     site_name: String,
 }
 
-/// Where pages may be, and where they may not.
+/// Domain filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Domains {
     only: Vec<String>,
@@ -119,7 +119,7 @@ struct Domains {
 }
 
 impl Domains {
-    /// Reads a list in which a hyphen before a name means "not there".
+    /// Parses a list of domains; a leading hyphen excludes a domain.
     fn parse(list: &[String]) -> Result<Self, Error> {
         let mut domains = Self::default();
         for entry in list {
@@ -137,7 +137,7 @@ impl Domains {
         Ok(domains)
     }
 
-    /// The words for a search engine; most know these.
+    /// Returns the search operators, which most engines support.
     fn words(&self) -> String {
         let only: Vec<String> = self.only.iter().map(|name| format!("site:{name}")).collect();
         let only = match only.as_slice() {
@@ -148,7 +148,7 @@ impl Domains {
         self.never.iter().fold(only, |words, name| format!("{words} -site:{name}"))
     }
 
-    /// For the engine that does not.
+    /// Filters results, for engines that ignore the operators.
     fn allow(&self, host: &str) -> bool {
         let is_in =
             |name: &String| host.strip_suffix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
@@ -157,7 +157,7 @@ impl Domains {
 }
 
 impl WebSearch {
-    /// Asks a provider, if there is one, by names that somebody knows.
+    /// Creates the tool with an optional provider and a resolver.
     pub fn new(
         settings: WebSearchSettings,
         provider: Option<Arc<dyn SearchProvider>>,
@@ -168,7 +168,7 @@ impl WebSearch {
             let url = provider.endpoint();
             let port = url.port_or_known_default().unwrap_or_default();
             let here = format!("{}:{port}", url.host_str().unwrap_or_default());
-            // Its door opens to it and, as any door, to what is public; it is sent on to nobody.
+            // The provider's endpoint need not be public, so it gets an exception. Redirects are not followed.
             let allow = here.parse().into_iter().collect();
             let bounds = Bounds { allow, timeout: settings.timeout, redirects: 0, ..Bounds::default() };
             Asked { egress: Egress::new(bounds, names), provider }
@@ -215,13 +215,13 @@ impl WebSearch {
         Ok(ToolResult::text(said).with_details(details))
     }
 
-    /// What the arguments ask for, checked.
+    /// Validates the arguments.
     fn query(&self, asked: &Arguments) -> Result<Query, Error> {
         let text = asked.query.trim().to_owned();
         if text.is_empty() {
             return Err(Error::Arguments("query is empty".to_owned()));
         }
-        // `as` saturates, so nonsense becomes the nearest limit.
+        // `as` saturates, so out-of-range values become the nearest limit.
         let count = asked.count.map_or(self.settings.max_results, |count| count as usize).clamp(1, MOST);
         let country = code(asked.country.as_deref(), "country")?.map(|country| country.to_ascii_uppercase());
         let search_lang = code(asked.search_lang.as_deref().or(asked.language.as_deref()), "search_lang")?;
@@ -278,7 +278,7 @@ impl Asked {
     }
 }
 
-/// Providers emphasise words in HTML.
+/// Strips markup: providers highlight words with HTML.
 fn plain(text: &str, most: usize) -> String {
     let text = &text[..text.floor_char_boundary(8 * most)];
     if text.contains(['<', '&']) {
@@ -288,7 +288,7 @@ fn plain(text: &str, most: usize) -> String {
     }
 }
 
-/// A country or a language: a few letters.
+/// Validates a country or language code.
 fn code(text: Option<&str>, name: &str) -> Result<Option<String>, Error> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
@@ -354,7 +354,7 @@ impl Tool for WebSearch {
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
         match self.answer((&cx.cancel, Asker::of(&cx)), arguments).await {
             Ok(result) => result,
-            // Programs know this one by its code.
+            // Clients match this error by its code.
             Err(Error::Unconfigured) => ToolResult::error(UNCONFIGURED)
                 .with_details(json!({"status": "error", "tool": "web_search", "error": "missing_brave_api_key", "message": UNCONFIGURED})),
             Err(error) => failure("web_search", &error),

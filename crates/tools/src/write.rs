@@ -1,4 +1,4 @@
-//! `write`: a file's whole content, replaced at one stroke.
+//! The `write` tool: atomically replaces a file's content.
 
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
@@ -55,7 +55,7 @@ impl Tool for Write {
     }
 }
 
-/// Does the work. Blocks.
+/// Writes the file. Blocks.
 pub(crate) fn write(files: &FileAccess, call: &Call, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let content = arguments.content.as_str();

@@ -1,4 +1,4 @@
-//! Which files of a workspace are memory.
+//! Finds the memory files of a workspace.
 
 use std::{
     collections::BTreeSet,
@@ -17,34 +17,34 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, beneath::Beneath, beneath::lookup_without_links, ls::kind};
 
-/// The files that are memory wherever an agent works.
+/// Memory files at the top of a workspace.
 const FILES: [&str; 2] = ["MEMORY.md", "memory.md"];
 
-/// The folder whose notes are.
+/// Directory of notes.
 const FOLDER: &str = "memory";
 
-/// How many files are looked at, so that a folder full of them ends.
+/// Maximum number of files.
 const MOST: usize = 5000;
 
-/// How deep folders are looked into.
+/// Maximum depth of directories.
 const DEEP: usize = 16;
 
-/// How large a file may be to be indexed, in bytes.
+/// Maximum size of an indexed file in bytes.
 pub(super) const LARGEST: u64 = 2 * 1024 * 1024;
 
-/// The files of a memory.
+/// Memory files of a workspace.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// Those that can be searched.
+    /// Files to index.
     pub(super) sources: Vec<Source>,
-    /// Those that are too large, or too many.
+    /// Files that are too large or exceed the maximum number.
     pub(super) left_out: Vec<String>,
-    /// Which files they are, because one file may have two names.
+    /// Device and inode of each file, because one file may have two names.
     seen: BTreeSet<(u64, u64)>,
 }
 
 impl Files {
-    /// Looks which there are.
+    /// Lists the memory files.
     pub(super) fn of(beneath: &Beneath, cancel: &CancellationToken) -> Result<Self, Error> {
         let mut files = Self::default();
         for name in FILES {
@@ -78,7 +78,7 @@ impl Files {
         Ok(files)
     }
 
-    /// What cannot be opened, or is no file, is no memory.
+    /// Adds a file; ignores what cannot be opened or is not a regular file.
     fn add(&mut self, beneath: &Beneath, path: String) {
         let Some(metadata) = beneath.file(&path).ok().and_then(|file| file.metadata().ok()) else { return };
         if !self.seen.insert((metadata.dev(), metadata.ino())) {
@@ -92,7 +92,7 @@ impl Files {
     }
 }
 
-/// Whether a path, without its detours, is one of a memory.
+/// True if a normalized path is a memory file.
 pub(super) fn is_memory(path: &Path) -> bool {
     let is_below = path.components().next() == Some(Component::Normal(OsStr::new(FOLDER)));
     FILES.iter().any(|name| path == Path::new(name)) || (is_below && is_note(path))
@@ -102,7 +102,7 @@ fn is_note(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.as_bytes().eq_ignore_ascii_case(b"md"))
 }
 
-/// The names in a folder that are text, hidden ones left out: those are of tools, not of an agent.
+/// Returns the UTF-8 names in a directory, without hidden ones, which belong to tools rather than to the agent.
 fn entries(folder: &OwnedFd) -> Vec<(String, FileType)> {
     let entries = Dir::read_from(folder).into_iter().flatten().filter_map(|entry| {
         let entry = entry.ok()?;
@@ -112,7 +112,7 @@ fn entries(folder: &OwnedFd) -> Vec<(String, FileType)> {
     entries.collect()
 }
 
-/// What differs whenever the file does. The time of its last change alone can be set back.
+/// Returns a fingerprint that changes whenever the file does. The modification time alone can be set back.
 fn mark(file: &Metadata) -> String {
     let times = format!("{}.{} {}.{}", file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec());
     format!("{times} {} {}:{}", file.len(), file.dev(), file.ino())

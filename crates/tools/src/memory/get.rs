@@ -1,4 +1,4 @@
-//! `memory_get`: lines of what an agent wrote down.
+//! The `memory_get` tool: reads lines of a memory file.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::{MemorySettings, files::is_memory, told};
 use crate::{Error, on_disk, page::char_start, stoppable::Stoppable};
 
-/// How many bytes one answer holds at most.
+/// Maximum size of a result in bytes.
 const MAX_BYTES: usize = 50 * 1024;
 
-/// Reads lines of what an agent wrote down.
+/// Reads lines of a memory file.
 #[derive(Debug)]
 pub struct MemoryGet {
     settings: Arc<MemorySettings>,
@@ -30,7 +30,7 @@ struct Arguments {
 }
 
 impl MemoryGet {
-    /// Reads by such settings.
+    /// Creates the tool with these settings.
     pub fn new(settings: Arc<MemorySettings>) -> Self {
         Self { settings }
     }
@@ -79,13 +79,13 @@ fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Arguments) -> Result<
     }
     let path = path.display().to_string();
     let file = match beneath.file(&path) {
-        // Nothing was written down that day, say: that is an answer.
+        // Not an error: for example, there are no notes for that day.
         Err(Error::Missing { .. } | Error::MissingNear { .. }) => {
             return Ok(told(json!({"path": path, "text": "", "missing": true})));
         }
         found => found?,
     };
-    // `as` saturates: nonsense becomes the first line, or more lines than any file has.
+    // `as` saturates: out-of-range values become the first line, or more lines than any file has.
     let from = arguments.from.map_or(1, |from| (from as u64).max(1));
     let lines = arguments.lines.map_or(u64::MAX, |lines| (lines as u64).max(1));
     let mut file = BufReader::new(Stoppable::new(file, &cx.cancel));
@@ -103,9 +103,9 @@ fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Arguments) -> Result<
 /// Some lines of a file.
 struct Part {
     bytes: Vec<u8>,
-    /// The line to read on with, if there is one.
+    /// The next line to read, if there is one.
     next: Option<u64>,
-    /// Whether there is less than was asked for.
+    /// True if the result was truncated.
     is_cut: bool,
 }
 
@@ -118,13 +118,13 @@ fn part(file: &mut impl BufRead, from: u64, lines: u64) -> io::Result<Part> {
     }
     for taken in 0..lines {
         let before = part.bytes.len();
-        // One byte more than fits, to see whether the line does.
+        // One byte more than fits, to detect whether the line fits.
         let room = (MAX_BYTES - before) as u64 + 1;
         if file.by_ref().take(room).read_until(b'\n', &mut part.bytes)? == 0 {
             return Ok(part);
         }
         if part.bytes.len() > MAX_BYTES {
-            // Of a line that is longer than all there is room for, only the beginning can be shown.
+            // Of a line longer than the limit, only the beginning can be shown.
             let is_alone = taken == 0;
             part.bytes.truncate(if is_alone { char_start(&part.bytes, MAX_BYTES) } else { before });
             let next = from.saturating_add(taken).saturating_add(u64::from(is_alone));

@@ -1,4 +1,4 @@
-//! `memory_search`: where an agent wrote something down.
+//! The `memory_search` tool: full-text search in an agent's notes.
 
 use std::{
     collections::BTreeMap,
@@ -20,17 +20,17 @@ use super::{
 };
 use crate::{Error, beneath::Beneath, on_disk, stoppable::Stoppable};
 
-/// How many places one answer tells at most; with a snippet of 700 characters each this bounds the answer.
+/// Maximum number of results; with snippets of 700 characters each, this bounds the size of the result.
 const MAX_RESULTS: usize = 50;
 
-/// How many files are named that were left out.
+/// Maximum number of skipped files that are listed.
 const LEFT_OUT: usize = 10;
 
-/// Finds what an agent wrote down.
+/// Searches an agent's notes.
 #[derive(Debug)]
 pub struct MemorySearch {
     settings: Arc<MemorySettings>,
-    /// One for each agent, opened at its first question; one question at a time each.
+    /// One index per agent, opened at its first query; queries of an agent are serialized.
     memories: Mutex<BTreeMap<AgentId, Arc<Mutex<Memory>>>>,
 }
 
@@ -44,7 +44,7 @@ struct Arguments {
 }
 
 impl MemorySearch {
-    /// Searches by such settings.
+    /// Creates the tool with these settings.
     pub fn new(settings: Arc<MemorySettings>) -> Self {
         Self { settings, memories: Mutex::default() }
     }
@@ -111,7 +111,7 @@ fn search(
     let files = Files::of(&beneath, &cx.cancel)?;
     let question = Question {
         words: arguments.query.clone(),
-        // `as` saturates, so nonsense becomes the nearest limit.
+        // `as` saturates, so out-of-range values become the nearest limit.
         most: arguments.max_results.map_or(settings.max_results, |most| most as usize).clamp(1, MAX_RESULTS),
         least: arguments.min_score.unwrap_or(settings.min_score).clamp(0.0, 1.0),
     };
@@ -119,7 +119,7 @@ fn search(
     let found = memory.lock().unwrap_or_else(PoisonError::into_inner).ask(&files.sources, read, &question);
     let hits = match found {
         Ok(hits) => hits,
-        // Not even an index in memory: there is nothing that the model could do about it.
+        // Not even an in-memory index can be built, and the model can do nothing about it.
         Err(error) => {
             let error = format!("the memory cannot be searched now ({error}): use memory_get or grep");
             return Ok(told(json!({"results": [], "disabled": true, "error": error})));
@@ -138,7 +138,7 @@ fn search(
             })
         })
         .collect();
-    // No provider: words are compared, nothing is embedded.
+    // No embedding provider: the search is full-text only.
     let mut payload = json!({"results": results, "provider": "none", "searchMode": "fts-only"});
     if !files.left_out.is_empty() {
         let named = &files.left_out[..files.left_out.len().min(LEFT_OUT)];
@@ -147,7 +147,7 @@ fn search(
     Ok(told(payload))
 }
 
-/// A text to be indexed. What is not UTF-8 is indexed as far as it can be read.
+/// Returns the text to index. Invalid UTF-8 is replaced.
 fn text(beneath: &Beneath, path: &str, cx: &ToolCx) -> Option<String> {
     let mut bytes = Vec::new();
     let file = beneath.file(path).ok()?;

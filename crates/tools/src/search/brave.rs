@@ -1,4 +1,4 @@
-//! Brave Search: a public service that wants a key.
+//! Brave Search: a public service that requires an API key.
 
 use reqwest::{Url, header::HeaderValue};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Hit, Query, SearchProvider, asking, listed};
 use crate::egress::Request;
 
-/// Where Brave Search is.
+/// Default endpoint.
 const ENDPOINT: &str = "https://api.search.brave.com/res/v1/web/search";
 
 /// Brave Search.
@@ -17,7 +17,7 @@ pub struct Brave {
 }
 
 impl Brave {
-    /// With a key, at the usual place or at another one that speaks the same. `Err` says what is wrong.
+    /// Creates a client with an API key and an optional compatible endpoint. The error says what is wrong.
     pub fn new(key: &str, endpoint: Option<&str>) -> Result<Self, String> {
         let key = key.trim();
         let mut value =

@@ -1,11 +1,11 @@
-//! How old a page may be.
+//! Maximum age of a page.
 
 use std::fmt;
 
-/// How old a page may be.
+/// Maximum age of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Freshness {
-    /// A day.
+    /// One day.
     Day,
     /// Seven days.
     Week,
@@ -13,12 +13,12 @@ pub enum Freshness {
     Month,
     /// A year.
     Year,
-    /// From one day to another, both as `2026-01-31`.
+    /// Between two dates, both as `2026-01-31`.
     Between(String, String),
 }
 
 impl Freshness {
-    /// Reads `pd`, `pw`, `pm`, `py`, their names in full, or `2026-01-01to2026-01-31`.
+    /// Parses `pd`, `pw`, `pm`, `py`, their full names, or `2026-01-01to2026-01-31`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
             "pd" | "day" => Some(Self::Day),
@@ -29,13 +29,13 @@ impl Freshness {
         }
     }
 
-    /// From one day to another, if both are days and in this order.
+    /// Creates a range if both are dates and in order.
     pub(crate) fn between(after: &str, before: &str) -> Option<Self> {
         (is_day(after) && is_day(before) && after <= before).then(|| Self::Between(after.to_owned(), before.to_owned()))
     }
 }
 
-/// As Brave writes it.
+/// Formats it as Brave expects.
 impl fmt::Display for Freshness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

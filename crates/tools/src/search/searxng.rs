@@ -1,4 +1,4 @@
-//! SearXNG: a search engine of one's own, which asks others.
+//! SearXNG: a self-hosted metasearch engine.
 
 use reqwest::Url;
 use serde_json::Value;
@@ -6,14 +6,14 @@ use serde_json::Value;
 use super::{Freshness, Hit, Query, SearchProvider, asking, listed};
 use crate::egress::Request;
 
-/// A server with SearXNG.
+/// A SearXNG instance.
 #[derive(Debug, Clone)]
 pub struct Searxng {
     endpoint: Url,
 }
 
 impl Searxng {
-    /// At a base URL such as `http://localhost:8888`. `Err` says what is wrong.
+    /// Creates a client for a base URL such as `http://localhost:8888`. The error says what is wrong.
     pub fn new(base_url: &str) -> Result<Self, String> {
         let bad = |why: &str| format!("{base_url} {why}; it looks like http://localhost:8888");
         let mut endpoint = Url::parse(base_url.trim()).map_err(|error| bad(&format!("is not a URL ({error})")))?;
@@ -48,7 +48,7 @@ impl SearchProvider for Searxng {
                 return Err("searxng knows no dates: use freshness day, week, month or year".to_owned());
             }
         };
-        // It has no countries; a language may name one.
+        // SearXNG has no country parameter; a language may include one.
         let language = match (&query.search_lang, &query.country) {
             (Some(language), Some(country)) if !language.contains('-') => Some(format!("{language}-{country}")),
             (Some(language), _) => Some(language.clone()),

@@ -1,6 +1,6 @@
-//! What a project says is not worth looking at: `.gitignore`, `.ignore` and the exclusions of a repository.
+//! Ignore rules: `.gitignore`, `.ignore` and the `info/exclude` file of a repository.
 //!
-//! A file is read only where it is a regular one of the workspace; there are no rules from anywhere else.
+//! Rules are only read from regular files in the workspace; there are no global rules.
 
 use std::{
     fmt,
@@ -18,32 +18,32 @@ use ignore::{
 use super::open_regular;
 use crate::beneath::lookup_without_links;
 
-/// How many bytes of a file with rules are read.
+/// Maximum number of bytes read of a file with rules.
 const MOST: u64 = 1024 * 1024;
 
-/// The rules that hold in a directory: its own, then those of the directories above.
+/// Rules that apply in a directory: its own, then those of the directories above.
 #[derive(Clone, Default)]
 pub(super) struct Rules(Option<Arc<Level>>);
 
 struct Level {
-    /// The directory, from the workspace.
+    /// The directory, relative to the workspace.
     directory: PathBuf,
     rules: Gitignore,
     above: Rules,
 }
 
 impl Rules {
-    /// The rules in a directory below.
+    /// Returns the rules for a subdirectory.
     pub(super) fn below(&self, path: &Path, directory: &OwnedFd) -> Self {
         let mut builder = GitignoreBuilder::new("");
         let repository = lookup_without_links(directory, Path::new(".git"));
         if let Some(info) = repository.as_ref().ok().and_then(|git| lookup_without_links(git, Path::new("info")).ok()) {
             add(&mut builder, &info, c"exclude");
         }
-        // The last rule that fits wins.
+        // The last matching rule wins.
         add(&mut builder, directory, c".gitignore");
         add(&mut builder, directory, c".ignore");
-        // A repository of its own does not care what surrounds it.
+        // Rules from outside do not apply in a nested repository.
         let above = if repository.is_ok() { Self::default() } else { self.clone() };
         match builder.build() {
             Ok(rules) if !rules.is_empty() => Self(Some(Arc::new(Level { directory: path.to_owned(), rules, above }))),
@@ -51,12 +51,13 @@ impl Rules {
         }
     }
 
-    /// Whether something in this directory is to be left out. `path` starts at `inside`, which starts at the workspace.
+    /// True if an entry of this directory is ignored. `path` is relative to `inside`, which is relative to the
+    /// workspace.
     pub(super) fn leave_out(&self, inside: &Path, path: &Path, is_directory: bool) -> bool {
         let mut rules = self;
         let path = if rules.0.is_some() { inside.join(path) } else { PathBuf::new() };
         while let Some(level) = &rules.0 {
-            // Anything else would be a directory that the walk has left.
+            // The prefix always matches: the levels are those of the current directory and its ancestors.
             let path = path.strip_prefix(&level.directory).unwrap_or(&path);
             match level.rules.matched(path, is_directory) {
                 Match::Ignore(_) => return true,
@@ -77,12 +78,12 @@ impl fmt::Debug for Rules {
 fn add(builder: &mut GitignoreBuilder, directory: &OwnedFd, name: &std::ffi::CStr) {
     let Ok(file) = open_regular(directory, name) else { return };
     let mut bytes = Vec::new();
-    // Rules that cannot be read leave nothing out; what they would have is only less convenient to see.
+    // Unreadable rules ignore nothing; the result is only less convenient.
     if file.take(MOST).read_to_end(&mut bytes).is_err() {
         return;
     }
     for line in String::from_utf8_lossy(&bytes).lines() {
-        // A line that is no rule is none, as git has it.
+        // Invalid lines are skipped, as in git.
         builder.add_line(None, line).ok();
     }
 }

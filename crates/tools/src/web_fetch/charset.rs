@@ -1,13 +1,13 @@
-//! Bytes of the web as text, in whatever encoding they are.
+//! Detects the character encoding of a body and decodes it.
 
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
 use crate::egress::Body;
 
-/// How far a page may say in its own text how it is encoded.
+/// Number of bytes searched for a `charset` in the page itself.
 const SNIFFED: usize = 1024;
 
-/// Decodes: by the mark at the beginning, the server's word, the page's own word, or what the bytes look like.
+/// Decodes a body by its byte order mark, the `Content-Type` header, the page's own declaration, or a guess.
 pub(super) fn decode(body: &Body, content_type: &str) -> String {
     let bytes = body.bytes.as_slice();
     let told = label(content_type.as_bytes()).or_else(|| label(&bytes[..bytes.len().min(SNIFFED)]));
@@ -15,7 +15,7 @@ pub(super) fn decode(body: &Body, content_type: &str) -> String {
     encoding.decode(bytes).0.into_owned()
 }
 
-/// The encoding that `charset=` names.
+/// Returns the encoding that `charset=` names.
 fn label(text: &[u8]) -> Option<&'static Encoding> {
     const KEY: &[u8] = b"charset=";
     let at = text.windows(KEY.len()).position(|window| window.eq_ignore_ascii_case(KEY))?;
@@ -25,7 +25,7 @@ fn label(text: &[u8]) -> Option<&'static Encoding> {
     Encoding::for_label(&value[..end.unwrap_or(value.len())])
 }
 
-/// The last character may have been cut off.
+/// True if the body is valid UTF-8, except for a truncated last character.
 fn is_utf8(body: &Body) -> bool {
     str::from_utf8(&body.bytes).err().is_none_or(|error| !body.is_whole && error.error_len().is_none())
 }

@@ -1,14 +1,14 @@
-//! From the bytes of an answer to a text that can be read.
+//! Converts a response body to readable text.
 
 use reqwest::Url;
 
 use super::{Error, Extract, charset, html, html::Found, json};
 use crate::{egress::Body, external};
 
-/// Of a longer page only the beginning is looked at: finding the article takes a multiple of its size.
+/// Maximum length of parsed HTML: extracting the article takes a multiple of its size.
 const MOST_HTML: usize = 1_000_000;
 
-/// Types that are texts although their names do not say so.
+/// Text types whose names do not say so.
 const TEXTS: &[&str] = &[
     "application/xml",
     "application/javascript",
@@ -24,17 +24,17 @@ const TEXTS: &[&str] = &[
     "application/jsonl",
 ];
 
-/// What kind of content an answer has.
+/// Kind of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Html,
     Json,
     Text,
-    /// The server does not say.
+    /// No `Content-Type` header.
     Untold,
 }
 
-/// The type alone, such as `text/html`, if what the server says is one.
+/// Returns the media type without parameters, such as `text/html`; `unknown` if it is malformed.
 pub(super) fn essence(content_type: &str) -> String {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/+-._".contains(&byte);
@@ -42,7 +42,7 @@ pub(super) fn essence(content_type: &str) -> String {
 }
 
 impl Kind {
-    /// The kind of a type; an error if it is none that can be read.
+    /// Returns the kind of a media type; an error if it is not readable text.
     pub(super) fn of(essence: &str) -> Result<Self, Error> {
         match essence {
             "" => Ok(Self::Untold),
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Reads a body. This computes for a while, so it is not for a thread that others wait for.
+/// Converts a body to text. CPU-bound: call it on a blocking thread.
 pub(super) fn read(
     kind: Kind,
     body: &Body,

@@ -1,4 +1,4 @@
-//! What a page says, without what is around it.
+//! Extracts the readable text of a page.
 
 use dom_query::{Document, NodeRef};
 use dom_smoothie::{Config, Readability, TextMode};
@@ -6,19 +6,19 @@ use reqwest::Url;
 
 use super::{Extract, tame::tame};
 
-/// A shorter article is mostly not the article: then the whole page is shown.
+/// Minimum length of an article. A shorter one is usually a wrong guess, so the whole page is shown.
 const SHORTEST: usize = 500;
 
-/// What was found on a page.
+/// Text extracted from a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) title: Option<String>,
     pub(super) text: String,
-    /// How it was found.
+    /// Method of extraction.
     pub(super) extractor: &'static str,
 }
 
-/// Finds the article of a page, or takes all of it.
+/// Extracts the article of a page, or its whole text.
 pub(super) fn read(html: &str, url: &Url, extract: Extract) -> Found {
     let html = tame(html);
     let text_mode = match extract {
@@ -59,7 +59,7 @@ fn whole(html: &str, url: &Url, extract: Extract) -> Found {
     Found { title: Some(page.select_single("title").text().to_string()), text, extractor: "page" }
 }
 
-/// In Markdown an `&` of a link may be written as in HTML. Who copies the link must not get that.
+/// Unescapes `&amp;` in Markdown links, so that copied links are correct.
 fn with_plain_links(markdown: &str) -> String {
     let mut plain = String::with_capacity(markdown.len());
     let mut rest = markdown;

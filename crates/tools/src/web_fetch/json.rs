@@ -1,11 +1,11 @@
-//! JSON laid out for reading, every number and string as it came.
+//! Pretty-prints JSON without changing numbers and strings.
 
 use serde::de::IgnoredAny;
 
-/// Laid out, it is not longer than so many times what came: deep nesting is mostly white space.
+/// Maximum growth factor: deep nesting would produce mostly white space.
 const MOST_GROWTH: usize = 4;
 
-/// Lays JSON out in lines. `None` if it is no JSON, or too deep to gain from it.
+/// Pretty-prints JSON. `None` if it is not JSON or would grow too much.
 pub(super) fn pretty(json: &str) -> Option<String> {
     serde_json::from_str::<IgnoredAny>(json).ok()?;
     let most = 1024 + json.len() * MOST_GROWTH;

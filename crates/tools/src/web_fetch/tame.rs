@@ -1,22 +1,22 @@
-//! Makes hostile HTML harmless before a parser sees it: well-formed, shallow, and only what a reader would see.
+//! Sanitizes hostile HTML before a parser sees it: well-formed, shallow, and only with visible content.
 //!
-//! Parsers of HTML repair what is broken, at a cost that a page chooses: elements that are never closed, nested a hundred
-//! thousand deep or closed in the wrong order take quadratic time and memory. So the page is read here in one pass, by
-//! simple rules, and written anew: every element closed, no deeper than a bound, with few attributes. Scripts, comments
-//! and what is hidden from people are left out; the latter is where instructions for agents are put.
+//! HTML parsers repair broken markup, at a cost that the page controls: elements that are never closed, nested a
+//! hundred thousand deep or closed in the wrong order take quadratic time and memory. So the page is read here in one
+//! pass, with simple rules, and rewritten: every element closed, limited depth, few attributes. Scripts, comments and
+//! hidden content are dropped; the latter is a typical place for prompt injections.
 
 mod tag;
 
 use tag::Tag;
 
-/// Deeper elements are left out; what is in them is kept.
+/// Maximum depth. Deeper elements are dropped, but their content is kept.
 const DEEPEST: usize = 100;
 
-/// Elements of which each indents every line in it: a page that nests them is mostly white space.
+/// Elements that each indent every line in them: nesting them would produce mostly white space.
 const INDENTING: &[&str] = &["ul", "ol", "menu", "dir", "blockquote"];
 const DEEPEST_INDENTING: usize = 12;
 
-/// Elements whose content is no markup, or nothing to read: all up to their end tag is left out.
+/// Elements whose content is not markup or not readable: everything up to the end tag is dropped.
 const DROPPED: &[&str] = &[
     "script",
     "style",
@@ -36,12 +36,12 @@ const DROPPED: &[&str] = &[
     "select",
 ];
 
-/// Elements without content, of which only some say anything to a reader.
+/// Elements that cannot have content; only some are relevant to a reader.
 const VOID: &[&str] =
     &["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
 const KEPT_VOID: &[&str] = &["br", "hr", "img", "meta"];
 
-/// Elements that a parser makes by itself.
+/// Elements that a parser creates by itself.
 const IMPLIED: &[&str] = &["html", "head", "body"];
 
 /// Elements that end a paragraph.
@@ -84,10 +84,10 @@ const BLOCKS: &[&str] = &[
     "ul",
 ];
 
-/// Elements that no tag inside of them closes, but their own.
+/// Elements that are only closed by their own end tag, not by tags inside of them.
 const WALLS: &[&str] = &["table", "td", "th", "caption", "button"];
 
-/// What a start tag ends, and what keeps it from looking further.
+/// Elements that a start tag closes implicitly, and elements at which the search for them stops.
 const ENDED: &[(&str, &[&str], &[&str])] = &[
     ("li", &["li"], &["ul", "ol", "menu", "table"]),
     ("dt", &["dt", "dd"], &["dl", "table"]),
@@ -101,7 +101,7 @@ const ENDED: &[(&str, &[&str], &[&str])] = &[
     ("tfoot", &["thead", "tbody", "tfoot", "caption", "tr"], &["table"]),
 ];
 
-/// Writes a page anew.
+/// Sanitizes a page.
 pub(super) fn tame(html: &str) -> String {
     let mut page = Page { out: String::with_capacity(html.len()), open: Vec::new(), hidden: None };
     page.out.push_str("<!doctype html>");
@@ -117,14 +117,14 @@ pub(super) fn tame(html: &str) -> String {
 
 struct Page {
     out: String,
-    /// The elements that are open.
+    /// Open elements.
     open: Vec<String>,
-    /// How many were open when one came that people do not see.
+    /// Number of open elements when a hidden one started.
     hidden: Option<usize>,
 }
 
 impl Page {
-    /// Takes what begins with `<`; what is left after it.
+    /// Processes markup that begins with `<`; returns the rest.
     fn markup<'a>(&mut self, rest: &'a str) -> &'a str {
         if let Some(comment) = rest.strip_prefix("<!--") {
             return comment.split_once("-->").map_or("", |(_, after)| after);
@@ -140,7 +140,7 @@ impl Page {
             self.text("<");
             return &rest[1..];
         }
-        // A tag without an end is the end of the page.
+        // An unterminated tag ends the page.
         let Some((tag, after)) = Tag::parse(inner) else { return "" };
         if is_end {
             self.end(&tag.name);
@@ -153,7 +153,7 @@ impl Page {
         if tag.name != "title" {
             return after;
         }
-        // There is no markup in a title.
+        // A title contains no markup.
         let end = find_end(after, "title").unwrap_or(after.len());
         self.text(&after[..end]);
         &after[end..]
@@ -190,7 +190,7 @@ impl Page {
             || INDENTING.contains(&name) && self.open.iter().filter(|open| indents(open)).count() >= DEEPEST_INDENTING
     }
 
-    /// Closes the innermost open element of a name, and all that is in it.
+    /// Closes the innermost open element of a name, and everything in it.
     fn end(&mut self, name: &str) {
         let walls = if WALLS.contains(&name) { &["table"][..] } else { WALLS };
         self.end_one_of(&[name], walls);
@@ -218,7 +218,7 @@ impl Page {
         }
     }
 
-    /// Character references stay as they are; they cannot become markup.
+    /// Appends text. Character references are kept; they cannot become markup.
     fn text(&mut self, text: &str) {
         if self.hidden.is_none() {
             self.out.push_str(&text.replace('<', "&lt;"));
@@ -226,13 +226,13 @@ impl Page {
     }
 }
 
-/// What follows the end tag of a name; nothing, if there is none.
+/// Returns what follows the end tag of a name; empty if there is none.
 fn past_end<'a>(html: &'a str, name: &str) -> &'a str {
     let Some(start) = find_end(html, name) else { return "" };
     html[start..].split_once('>').map_or("", |(_, after)| after)
 }
 
-/// Where the end tag of a name begins.
+/// Returns where the end tag of a name begins.
 fn find_end(html: &str, name: &str) -> Option<usize> {
     let bytes = html.as_bytes();
     html.match_indices("</").map(|(at, _)| at).find(|at| {

@@ -1,4 +1,4 @@
-//! What is kept, what is not, and that a stopped run does not wait.
+//! Tests of caching and cancellation.
 
 use homard_agent::ambient::Ambient;
 use tokio::time::advance;
@@ -67,7 +67,7 @@ async fn a_stopped_run_does_not_wait() {
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     let server = Server::at("127.0.0.1", move |stream, _| {
-        // Stopped when the server was asked, which never answers.
+        // Cancels when the request has arrived at a server that never answers.
         stop.cancel();
         async move {
             std::future::pending::<()>().await;

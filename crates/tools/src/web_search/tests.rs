@@ -1,4 +1,4 @@
-//! What is asked, what is kept, and what a stranger's answer becomes.
+//! Tests of requests, caching, and handling of untrusted results.
 
 use super::*;
 use crate::{

@@ -1,15 +1,15 @@
-//! One tag of a page: its name, and the few attributes that matter.
+//! Parses a tag: its name and the relevant attributes.
 
-/// The attributes that are kept: what readers and the search for the article need.
+/// Attributes that are kept: those needed by readers and by article extraction.
 const KEPT: &[&str] = &[
     "alt", "class", "colspan", "content", "data-src", "datetime", "href", "id", "itemprop", "lang", "name", "property",
     "rel", "role", "rowspan", "src", "start", "title",
 ];
 
-/// Longer values are left out: pictures in the text, mostly.
+/// Maximum length of a value. Longer ones, mostly inline images, are dropped.
 const LONGEST: usize = 2048;
 
-/// Longer names are no HTML.
+/// Maximum length of an element name.
 const LONGEST_NAME: usize = 32;
 
 /// A tag.
@@ -17,12 +17,12 @@ pub(super) struct Tag<'a> {
     /// In lower case.
     pub(super) name: String,
     attributes: Vec<(&'static str, &'a str)>,
-    /// Whether people do not see what is in it.
+    /// True if the element is hidden.
     pub(super) is_hidden: bool,
 }
 
 impl<'a> Tag<'a> {
-    /// Reads a tag that begins with its name; the tag, and what follows it. `None` if it does not end.
+    /// Parses a tag that begins with its name; returns it and what follows. `None` if it is unterminated.
     pub(super) fn parse(html: &'a str) -> Option<(Self, &'a str)> {
         let end = html.find(|c: char| c.is_ascii_whitespace() || matches!(c, '/' | '>'))?;
         let name = html[..end].to_ascii_lowercase();
@@ -56,7 +56,7 @@ impl<'a> Tag<'a> {
         }
     }
 
-    /// Writes it so that there is only one way to read it.
+    /// Writes it in a canonical form.
     pub(super) fn write(&self, out: &mut String) {
         out.extend(["<", &self.name]);
         for (name, value) in &self.attributes {
@@ -66,7 +66,7 @@ impl<'a> Tag<'a> {
     }
 }
 
-/// The name and the value of the next attribute, and what follows it.
+/// Returns the name and value of the next attribute, and what follows it.
 fn attribute(html: &str) -> Option<(&str, &str, &str)> {
     // An equals sign at the beginning belongs to the name.
     let first = html.chars().next()?.len_utf8();
@@ -85,7 +85,7 @@ fn attribute(html: &str) -> Option<(&str, &str, &str)> {
     Some((name, &value[..end], &value[end..]))
 }
 
-/// Whether a style keeps an element from people's eyes.
+/// True if a style hides an element.
 fn hides(style: &str) -> bool {
     let compact: String = style.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_ascii_lowercase()).collect();
     ["display:none", "visibility:hidden"].iter().any(|hiding| compact.contains(hiding))

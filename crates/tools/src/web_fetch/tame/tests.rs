@@ -1,4 +1,4 @@
-//! What pages become, and that none costs more than its size.
+//! Tests that pages are sanitized at a cost proportional to their size.
 
 use proptest::prelude::*;
 
@@ -93,7 +93,7 @@ proptest! {
         let once = tamed(&pieces.concat());
         prop_assert_eq!(&tamed(&once), &once);
         let mut open = Vec::new();
-        // A `<` is nothing but the begin of a tag.
+        // Every remaining `<` begins a tag.
         for tag in once.split('<').skip(1) {
             if let Some(end) = tag.strip_prefix('/') {
                 prop_assert_eq!(open.pop(), end.split('>').next());

@@ -1,10 +1,10 @@
-//! What holds a command: which files it sees and may change, whether it reaches the network, which system calls it may use.
+//! Sandbox for commands: restricts files, network and system calls.
 //!
-//! Three tiers, the best that the machine has is taken, and never a worse one in silence: A is a namespace of its own
-//! (bubblewrap) with a system call filter and Landlock, B is Landlock and the filter alone, C refuses to run anything.
-//! Start with `policy`, which says what is wanted; `layers` turns that into paths, `bubblewrap` and `enter` into deeds.
-//! Nothing is ever put into the workspace; what a command must not make there is found by `watch`, while the command runs
-//! and when it is over, and taken aside.
+//! There are three tiers; the best one that the machine supports is used, and never a weaker one silently: tier A is a
+//! namespace (bubblewrap) with a system call filter and Landlock, tier B is Landlock and the filter alone, tier C
+//! refuses to run commands. Start with `policy`, which says what is wanted; `layers` translates it to paths, and
+//! `bubblewrap` and `enter` apply it. Nothing is ever added to the workspace; files that a command must not create
+//! there are found by `watch`, while the command runs and after it has ended, and moved to the quarantine.
 
 mod aside;
 mod bubblewrap;
@@ -54,38 +54,40 @@ pub(crate) use self::{
     watch::{Sweeper, Watches},
 };
 
-/// Makes the input of a program its controlling terminal, and the program the leader of its group. Does not fork,
-/// because it does not lead one itself.
+/// Makes a program's standard input its controlling terminal, and the program a session leader. `setsid` does not fork,
+/// because it is not a group leader itself.
 const TERMINAL: [&str; 2] = ["setsid", "-c"];
 
 /// A command that is ready to be started inside its sandbox.
 #[derive(Debug)]
 pub(crate) struct Confined {
-    /// What is started, and leads its process group. Environment and input are still to be set.
+    /// The process to start, which leads its process group. Environment and input are still to be set.
     pub(crate) command: Command,
-    /// What is started before the command.
+    /// Processes started before the command.
     pub(crate) wrapper: Wrapper,
-    /// What has to stay until the command is over.
+    /// Resources that must live until the command has ended.
     pub(crate) keep: Keep,
-    /// What it needs open when it starts, and not any longer: others that are started meanwhile inherit it too.
+    /// Descriptors that must be open when it starts, and no longer, because other processes started meanwhile inherit
+    /// them too.
     pub(crate) opened: Vec<OwnedFd>,
-    /// Where it says that its sandbox is made and the command begins; `None` if the command is started directly.
+    /// Pipe on which it reports that its sandbox is built and the command starts; `None` if the command is started
+    /// directly.
     pub(crate) begun: Option<io::PipeReader>,
 }
 
-/// The processes between the gateway and a command. They are not asked to end.
+/// Processes between the gateway and a command. They are not sent `SIGTERM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrapper {
-    /// There are none.
+    /// None.
     None,
-    /// Those of a namespace: their end is a hard end for all below.
+    /// Those of a namespace: killing them kills everything below.
     Namespace,
-    /// One that ends by itself, when it has killed all that the command left.
+    /// A supervisor that exits by itself after it has killed everything that the command left behind.
     Supervisor,
 }
 
 impl Wrapper {
-    /// How many generations of processes it is.
+    /// Returns the number of process generations.
     pub(crate) fn generations(self) -> usize {
         match self {
             Self::None => 0,
@@ -95,7 +97,7 @@ impl Wrapper {
     }
 }
 
-/// What has to stay until a command is over. Tidies up when dropped.
+/// Resources that must live until a command has ended. Cleans up on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Keep {
     watch: Option<Watch>,
@@ -106,34 +108,34 @@ pub(crate) struct Keep {
 /// Where a command runs.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
-    /// The directory that may be changed.
+    /// The writable directory.
     pub(crate) workspace: &'a Path,
-    /// Where the command starts, below `workspace`.
+    /// Working directory, below `workspace`.
     pub(crate) cwd: &'a Path,
-    /// The same, opened: a name could lead elsewhere by now.
+    /// The working directory, opened: its path could lead elsewhere by now.
     pub(crate) directory: &'a OwnedFd,
-    /// Whether it has a terminal of its own.
+    /// True if it has a terminal.
     pub(crate) has_terminal: bool,
 }
 
 impl Keep {
-    /// A directory for temporary files that only this command has, where `/tmp` is not private.
+    /// Returns a private directory for temporary files, where `/tmp` is not private.
     pub(crate) fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
     }
 
-    /// What is looked at while the command runs; nothing if nothing holds it.
+    /// Returns the resource usage to monitor; `None` for an unconfined command.
     pub(crate) fn usage(&self) -> Option<&Usage> {
         self.usage.as_ref()
     }
 
-    /// What looks at the workspace while the command runs; nothing if nothing holds it.
+    /// Returns the sweeper of the workspace while the command runs; `None` for an unconfined command.
     pub(crate) fn sweeper(&self) -> Option<Sweeper> {
         self.watch.as_ref().map(Watch::sweeper)
     }
 
-    /// Looks what the command did that it should not, now that it is over. Says so in sentences, and nothing at all
-    /// about a command that nothing held. Blocks.
+    /// Finds out what the finished command did that it must not. Returns sentences for the model; `None` for an
+    /// unconfined command. Blocks.
     pub(crate) fn look(mut self) -> Option<Vec<String>> {
         self.watch.take().map(Watch::end)
     }
@@ -149,7 +151,7 @@ impl Drop for Keep {
     }
 }
 
-/// A command that nothing holds.
+/// Returns an unconfined command.
 pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
     let mut command = terminal(place.has_terminal, words[0]);
     command.args(&words[1..]);
@@ -157,7 +159,7 @@ pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
     Confined { command, wrapper: Wrapper::None, keep: Keep::default(), opened: Vec::new(), begun: None }
 }
 
-/// A command in a namespace of its own.
+/// Returns a command in a namespace (tier A).
 pub(crate) fn in_namespace(
     (bwrap, has_sizes): (&Path, bool),
     helper: Option<&Path>,
@@ -179,11 +181,12 @@ pub(crate) fn in_namespace(
     }
     command.arg("--");
     if helper.is_some() {
-        // The filter is in place by then.
+        // The system call filter is installed by then.
         let confinement = Confinement::inside(layers, &policy.limits, &writer);
         command.arg(bubblewrap::HELPER).arg(ENTER).arg(confinement.spelled()?).arg("--");
     }
-    // Not around the namespace: the keys that end a program would end what holds it.
+    // Inside the namespace, not around it: keys that kill a program would otherwise kill the process that holds the
+    // namespace.
     command.args(place.has_terminal.then_some(TERMINAL).into_iter().flatten()).args(words);
     let usage = Usage::new(policy.limits, place.workspace);
     let keep = Keep { watch: Some(watch), temporary: None, usage: Some(usage) };
@@ -191,7 +194,7 @@ pub(crate) fn in_namespace(
     Ok(Confined { command, wrapper: Wrapper::Namespace, keep, opened: vec![filter, writer.into()], begun })
 }
 
-/// A command that confines itself before it starts.
+/// Returns a command that confines itself before it starts (tier B).
 pub(crate) fn by_itself(
     helper: &Path,
     (words, place): (&[&OsStr], &Place<'_>),
@@ -208,12 +211,12 @@ pub(crate) fn by_itself(
     Ok(Confined { command, wrapper: Wrapper::Supervisor, keep, opened: Vec::new(), begun: None })
 }
 
-/// Starts in the opened directory, which is closed when the program starts, after the change.
+/// Sets the opened directory as working directory. It is closed on exec, after the change.
 fn at(command: &mut Command, place: &Place<'_>) {
     command.current_dir(format!("/proc/self/fd/{}", place.directory.as_raw_fd()));
 }
 
-/// A program that leads its process group, with its input as its controlling terminal if it has one.
+/// Returns a program that leads its process group, with its input as controlling terminal if it has one.
 fn terminal(has_terminal: bool, program: &OsStr) -> Command {
     if !has_terminal {
         let mut command = Command::new(program);
@@ -226,7 +229,7 @@ fn terminal(has_terminal: bool, program: &OsStr) -> Command {
     command
 }
 
-/// Makes a directory that only this user can open.
+/// Creates a directory that only this user can open.
 fn temporary() -> io::Result<PathBuf> {
     for number in 0.. {
         let path = PathBuf::from(format!("/tmp/homard-exec-{}-{number}", std::process::id()));
@@ -239,12 +242,12 @@ fn temporary() -> io::Result<PathBuf> {
     Err(io::Error::other("there are too many temporary directories"))
 }
 
-/// Paths as they are on the disk, without those that are not there.
+/// Returns the canonical paths of those that exist.
 fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Words of a command line.
+/// Returns words of a command line.
 fn words<const N: usize>(words: [&str; N]) -> impl Iterator<Item = OsString> {
     words.map(OsString::from).into_iter()
 }

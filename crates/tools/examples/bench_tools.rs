@@ -1,11 +1,11 @@
-//! What tools cost beside the programs that do the same, in turns. Run by `cargo xtask bench`:
+//! Benchmark of tools against equivalent programs, interleaved. Run by `cargo xtask bench`:
 //!
-//! `bench_tools exec HELPER` runs a command that does nothing, with and without a sandbox, beside `sh -c true`.
-//! `bench_tools secrets` clears a long text of many secrets, and writes it as JSON, which is done with each result too.
+//! `bench_tools exec HELPER` runs a no-op command, with and without a sandbox, against `sh -c true`.
+//! `bench_tools secrets` redacts many secrets from a long text, and serializes it as JSON, as is done with each result.
 //! `bench_tools search FOLDER RG FD` searches a folder with `grep` and `find`, and with ripgrep and fd.
 //!
-//! Each line that it writes is an object: what was done, and the times that each of those took who did it, in
-//! microseconds. Who is first changes with each round, and a first round that warms up is not told.
+//! Each output line is a JSON object: the task, and the times of each contestant in microseconds. The order changes
+//! with each round, and a first warm-up round is not reported.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for one's own terminal")]
 
 use std::{
@@ -29,20 +29,20 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often each way to run a command is tried.
+/// Number of rounds per way to run a command.
 const COMMANDS: usize = 100;
-/// How often a text is cleared.
+/// Number of redaction rounds.
 const CLEARINGS: usize = 100;
-/// How long that text is, and how many secrets are looked for.
+/// Length of that text, and number of secrets.
 const TEXT: usize = 1 << 20;
 const SECRETS: usize = 200;
-/// How often each search is tried.
+/// Number of rounds per search.
 const SEARCHES: usize = 15;
-/// What is searched for: the pattern, and whether case matters. None has so many matches that `grep` stops early.
+/// Patterns, and whether the search is case-sensitive. None has so many matches that `grep` stops early.
 const WORDS: [(&str, bool); 3] = [("needle_in_a_haystack", true), (r"straw_\d+\(needle", true), ("NEEDLE_IN_A", false)];
-/// What is found by its name.
+/// File name patterns.
 const NAMES: [&str; 2] = ["*.toml", "part_1[0-4]"];
-/// The variables of commands.
+/// `PATH` of commands.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 #[tokio::main]
@@ -56,7 +56,7 @@ async fn main() {
     }
 }
 
-/// Runs nothing, many times.
+/// Benchmarks a no-op command.
 async fn exec(helper: &Path) {
     let workdir = tempfile::tempdir().unwrap();
     let with = |change: &dyn Fn(&mut ExecSettings)| {
@@ -96,7 +96,7 @@ async fn exec(helper: &Path) {
     tell("exec", names.zip(times));
 }
 
-/// Clears lines as a build writes them of secrets, which a few of them hold.
+/// Benchmarks redaction of build output in which a few lines contain secrets.
 fn secrets() {
     let key = |n: usize| format!("sk-{:016x}{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n);
     let known = Secrets::new((0..SECRETS).map(key));
@@ -119,7 +119,7 @@ fn secrets() {
     tell("secrets, 200 in 1 MiB", ["ours", "JSON"].into_iter().zip(times));
 }
 
-/// Searches a folder with ours and with theirs.
+/// Benchmarks searches against ripgrep and fd.
 async fn search(folder: &Path, rg: &str, fd: &str) {
     let grep = tool(all(Vec::new()), "grep");
     for (pattern, case_matters) in WORDS {
@@ -142,12 +142,12 @@ async fn search(folder: &Path, rg: &str, fd: &str) {
     }
 }
 
-/// The words of a command; only the first of the parts has more than one.
+/// Splits the first part at spaces; the others are single words.
 fn words<'a>(parts: &[&'a str]) -> Vec<&'a str> {
     parts[0].split(' ').chain(parts[1..].iter().copied()).collect()
 }
 
-/// Ours and theirs, in turns. Both must find the same.
+/// Runs both, interleaved, and asserts that they find the same.
 async fn compare(what: &str, folder: &Path, ours: (&Arc<dyn Tool>, &Value), theirs: (&str, &[&str])) {
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..=SEARCHES {
@@ -174,7 +174,7 @@ async fn compare(what: &str, folder: &Path, ours: (&Arc<dyn Tool>, &Value), thei
     tell(what, ["ours", &program].into_iter().zip(times));
 }
 
-/// The file that a line names, and the number of the line in it.
+/// Returns the file and line number of a result line.
 fn place(line: &str) -> String {
     let line = line.strip_prefix("./").unwrap_or(line);
     line.splitn(3, ':').take(2).collect::<Vec<_>>().join(":")
@@ -202,7 +202,7 @@ async fn call(tool: &Arc<dyn Tool>, workdir: &Path, arguments: Value) -> ToolRes
 }
 
 fn tell<'a>(what: &str, times: impl Iterator<Item = (&'a str, Vec<Duration>)>) {
-    // The first round warmed up, and found out what the machine has.
+    // The first round warmed up and detected the sandbox tier.
     let micros = |times: Vec<Duration>| times[1..].iter().map(|time| time.as_secs_f64() * 1e6).collect::<Vec<_>>();
     let took: serde_json::Map<_, _> = times.map(|(who, times)| (who.to_owned(), json!(micros(times)))).collect();
     println!("{}", json!({"what": what, "took": took}));

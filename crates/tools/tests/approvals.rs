@@ -1,4 +1,4 @@
-//! Whether a command runs, is refused, or is asked about; and that what runs is what was allowed.
+//! Exec policy: whether a command runs, is refused or needs approval; and that what runs is what was approved.
 #![cfg(test)]
 
 use std::{
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 const BYPASS: &str = include_str!("bypass.txt");
 
-/// A machine with a workspace and programs that do nothing.
+/// A fake machine with a workspace and programs that do nothing.
 struct Machine {
     folder: TempDir,
     shelf: Arc<MemoryShelf>,
@@ -143,7 +143,7 @@ async fn no_rule_for_something_harmless_runs_something_else() {
         names.remove(name);
     }
     let machine = Machine::new(&names.iter().copied().collect::<Vec<_>>());
-    // A harmless name that leads to a shell, and one that leads into the workspace.
+    // A symlink with a harmless name to a shell, and one into the workspace.
     symlink("/bin/sh", machine.bin().join("linked")).unwrap();
     for name in ["ls", "planted"] {
         machine.program(&machine.work().join(name));
@@ -164,7 +164,7 @@ async fn no_rule_for_something_harmless_runs_something_else() {
                 wrong.push(format!("{prefix}: {command}"));
             }
         }
-        // The rules do allow what they are there for.
+        // The rules still allow what they are meant for.
         for harmless in [
             "git status",
             "git log -1",
@@ -203,7 +203,7 @@ async fn filters_need_no_rule_where_the_system_keeps_them() {
     machine.allow(&[json!({"argv": machine.path("ls")})]).await;
     let gate = machine.gate().await;
     assert!(is_run(&gate.gate(&machine.request("ls | wc -l")).await));
-    // This one is found first, and is not the system's.
+    // This one is found first in `PATH` and is not the system's.
     assert!(!is_run(&gate.gate(&machine.request("ls | head -5")).await));
     assert!(!is_run(&gate.gate(&machine.request("ls | wc /etc/passwd")).await));
     let none = Gate { safe_bins: Vec::new(), ..gate };
@@ -269,7 +269,7 @@ async fn id_of(gate: &Gate, request: &ExecRequest) -> String {
     id(gate.gate(request).await)
 }
 
-/// Asks, allows, changes something, and says why it does not run.
+/// Requests approval, grants it, applies a change, and returns whether the command still runs.
 async fn changed(change: impl AsyncFn(&Machine, &Gate, &mut ExecRequest)) -> Result<Vec<String>, String> {
     let machine = Machine::new(&["tool"]);
     fs::write(machine.work().join("input"), "1").unwrap();
@@ -389,7 +389,7 @@ async fn m3_a_rule_for_git_counts_only_where_the_repository_names_no_program() {
                 gate.desk.decide(&entry.id, Verdict::Deny, "test").await.unwrap();
             }
         }
-        // Below the working directory there may be other repositories, and above it the one that it is in.
+        // There may be repositories below the working directory, and it may be inside of one.
         git_config(&machine, plain);
         let below = ExecRequest { cwd: machine.work().join("a/b"), ..machine.request("git status") };
         fs::create_dir_all(&below.cwd).unwrap();

@@ -1,15 +1,15 @@
 //! Every folder `cases/<tool>/<case>` is a test: adding one adds a test.
 //!
-//! - `before/`: what the workspace holds; nothing if it is missing.
-//! - `make.json`: what it holds besides, because a repository cannot: see [`make`].
-//! - `first.json`: calls before that, if there are any: a list of pairs of a tool and its arguments.
+//! - `before/`: content of the workspace; empty if missing.
+//! - `make.json`: further content that a git repository cannot hold: see [`make`].
+//! - `first.json`: calls to make first, if any: a list of pairs of a tool and its arguments.
 //! - `call.json`: the arguments.
-//! - `result.json`: `text`, and `isError`, `details` and `images` where they matter. `$WORKDIR` stands for the workspace,
-//!   `$STATE` for where Homard keeps its own things.
-//! - `needs-namespaces`: an empty file; the case is skipped where commands cannot be run in namespaces.
-//! - `after/`: what the workspace holds then, besides what was made; the same as before if it is missing.
+//! - `result.json`: `text`, and `isError`, `details` and `images` where they matter. `$WORKDIR` stands for the
+//!   workspace, `$STATE` for the state directory.
+//! - `needs-namespaces`: an empty file; the case is skipped where commands cannot run in namespaces.
+//! - `after/`: content of the workspace afterwards, besides what `make.json` created; same as before if missing.
 //!
-//! Beside the workspace lies a file that no tool may show or change.
+//! Beside the workspace is a file that no tool may show or change.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod bench;
@@ -51,7 +51,7 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
         }
     }
     let result = runtime.block_on(bench.call(tool, serde_json::from_str(&arguments)?));
-    // With it go commands that are still at work.
+    // Also kills commands that are still running.
     drop(runtime);
 
     assert_eq!(told(result, &bench, read("result.json").get("details").is_some()), read("result.json"));
@@ -66,7 +66,7 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
     Ok(())
 }
 
-/// A result as a case spells it.
+/// Formats a result as in `result.json`.
 fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
     let [Block::Text(text), images @ ..] = result.content.as_slice() else { panic!("no text: {result:?}") };
     let pid = result.details.as_ref().map_or(Value::Null, |details| details["pid"].clone());
@@ -89,7 +89,7 @@ fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
     serde_json::from_str(&told.replace(bench.state().to_str().unwrap(), "$STATE")).unwrap()
 }
 
-/// Replaces what differs every time.
+/// Replaces values that differ in every run.
 fn hold_still(details: &mut Value) {
     for (name, value) in details.as_object_mut().into_iter().flatten() {
         match value {
@@ -104,9 +104,8 @@ fn hold_still(details: &mut Value) {
     }
 }
 
-/// Makes what a list of objects with a `path` names: a file with a `text` that is repeated so many `times`;
-/// another name (`link`) of something beside the workspace; a symbolic link `to` something; a `pipe`; or only a
-/// `mode` for something.
+/// Creates what a list of objects with a `path` describes: a file with a `text`, repeated `times`; a hard link (`link`)
+/// to something beside the workspace; a symlink `to` something; a named `pipe`; or only a `mode`.
 fn make(list: &Value, root: &Path) -> Vec<PathBuf> {
     let mut made = Vec::new();
     for thing in list.as_array().unwrap() {
@@ -139,7 +138,7 @@ enum Node {
     Special,
 }
 
-/// Bytes as a person reads them, as far as that helps.
+/// Shows bytes as text where that helps.
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

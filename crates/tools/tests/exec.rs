@@ -1,4 +1,4 @@
-//! How `exec` ends what it has started, whatever holds it.
+//! How `exec` kills what it has started, in every kind of sandbox.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
@@ -11,8 +11,8 @@ use homard_tools::sandbox::{Mode, Tier};
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, timeout};
 
-/// A family that is hard to get rid of. Every member says that it is there and stays, but not for ever: a test that
-/// fails must not leave it behind.
+/// A family of processes that is hard to kill. Every member signals that it runs and stays, but only for a limited
+/// time, so that a failing test does not leave it behind.
 const FAMILY: &str = "
     echo started
     (trap '' TERM; touch stubborn; for i in {1..600}; do sleep 0.1; done) &
@@ -25,15 +25,15 @@ const FAMILY: &str = "
 ";
 const MEMBERS: [&str; 5] = ["stubborn", "session", "daemon", "bare", "leader"];
 
-/// Longer than anything here takes, shorter than a day.
+/// Longer than any test takes, shorter than a day.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the end of a whole family may take.
+/// Time limit for killing a whole family.
 const SOON: Duration = Duration::from_secs(3);
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
-/// Every way to hold a command that works here, and none.
+/// A bench for every kind of sandbox that works here, and one without.
 fn ways() -> Vec<(&'static str, Bench)> {
     let bare = Bench::with(&ENV, |settings| settings.sandbox.mode = Mode::Full);
     let limited = Bench::with(&ENV, |settings| {
@@ -46,7 +46,7 @@ fn ways() -> Vec<(&'static str, Bench)> {
     ways
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn until(is_so: impl Fn() -> bool) {
     let mut tick = interval(Duration::from_millis(5));
     let waited = timeout(PATIENCE, async {
@@ -57,7 +57,7 @@ async fn until(is_so: impl Fn() -> bool) {
     waited.await.expect("it should have come to that by now");
 }
 
-/// The processes that work in the workspace, in whatever namespace; what is dead but not buried is none.
+/// Returns the processes with the workspace as working directory, in any namespace, except zombies.
 fn at_work(bench: &Bench) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
@@ -73,14 +73,14 @@ fn without_duration(mut details: Value) -> Value {
     details
 }
 
-/// How much memory this process has, in KiB.
+/// Returns the resident memory of this process in KiB.
 fn memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-// Pitfall 42: what comes back, and so what is stored, is bounded.
+// Pitfall 42: the result, and so what is stored, is bounded.
 #[tokio::test]
 async fn a_flood_keeps_its_beginning_and_its_end() {
     for (way, bench) in ways() {
@@ -165,7 +165,7 @@ async fn the_end_of_a_command_ends_what_it_left_behind() {
     for (way, bench) in ways() {
         let result = timeout(PATIENCE, bench.call("exec", json!({"command": command}))).await.unwrap();
         let note = "\n\n[It left processes running, which were ended. Use background for what has to go on.]";
-        // A sandbox ends with its first process, and nobody counts what was in it.
+        // Killing a sandbox's first process kills the rest, which is not counted.
         let text = format!("started{}", if ["namespace", "landlock"].contains(&way) { "" } else { note });
         assert_eq!(said(&result), (text.as_str(), false), "{way}");
         assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
@@ -330,7 +330,7 @@ fn the_tools_have_the_names_and_parameters_of_openclaw() {
 async fn where_nothing_goes_on_in_the_background_every_call_waits_for_the_end() {
     let bench = Bench::with(&ENV, |settings| settings.wait = None);
     let note = "[It ran to its end: nothing goes on in the background here.]";
-    // It would wait for ever for what nobody writes.
+    // It would wait forever for input that never comes.
     for (asked, is_told) in [(json!({"background": true}), true), (json!({"yieldMs": 10}), true), (json!({}), false)] {
         let mut arguments = json!({"command": "cat; sleep 0.1; echo done"});
         arguments.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());

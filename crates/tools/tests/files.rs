@@ -1,4 +1,4 @@
-//! What the file tools do with things that a folder of a repository cannot hold.
+//! File tools with files that a folder of a repository cannot hold.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod bench;
@@ -67,7 +67,7 @@ async fn read_stops_after_50_kib_at_the_end_of_a_line() {
 #[tokio::test]
 async fn read_shows_the_beginning_of_an_endless_line() {
     let bench = Bench::new();
-    // Three bytes each, so that the cut falls into a character.
+    // Three bytes each, so that the cut is inside a character.
     fs::write(bench.workdir().join("a.txt"), "start\n".to_owned() + &"€".repeat(20_000) + "\nend\n").unwrap();
     let long = bench.call("read", json!({"path": "a.txt", "offset": 2})).await;
     let shown = "€".repeat(50 * 1024 / 3)
@@ -163,16 +163,17 @@ async fn read_says_that_a_picture_was_scaled() {
     assert_eq!((text.text.as_str(), image.mime_type.as_str()), told);
 }
 
-/// A picture that is wider than models take, written by hand: each pixel is a code of three bits, cleared in time.
+/// Returns a hand-written GIF wider than models accept: each pixel is a 3-bit code; the table is cleared before it
+/// grows.
 fn wide_gif() -> Vec<u8> {
     let mut bits: Vec<u8> = Vec::new();
     for pixel in 0..2500 {
         if pixel % 2 == 0 {
-            bits.extend([0, 0, 1]); // Start the table anew: the code is 4.
+            bits.extend([0, 0, 1]); // Clear code: 4.
         }
         bits.extend([0, 0, 0]);
     }
-    bits.extend([1, 0, 1]); // The end: 5.
+    bits.extend([1, 0, 1]); // End code: 5.
     let data: Vec<u8> = bits.chunks(8).map(|byte| byte.iter().rev().fold(0, |sum, bit| sum << 1 | bit)).collect();
     let mut gif =
         b"GIF89a\xc4\x09\x01\x00\x80\x00\x00\x10\x20\x30\xff\xff\xff,\x00\x00\x00\x00\xc4\x09\x01\x00\x00\x02".to_vec();

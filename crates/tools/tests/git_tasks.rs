@@ -1,4 +1,4 @@
-//! Ordinary work in a Git repository by an agent's commands: it needs nobody's approval, and nothing of it is taken away.
+//! Ordinary git work by an agent's commands: it needs no approval, and nothing of it is quarantined.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
-/// What the owner prepares: a repository with a submodule, whose remotes lie in `remotes`.
+/// Setup by the owner: a repository with a submodule, with remotes in `remotes`.
 const PREPARE: &str = r"
 git init -q -b main --bare remotes/project.git
 git init -q -b main --bare remotes/library.git
@@ -25,7 +25,7 @@ git submodule --quiet add ../library.git library && git commit -qm submodule
 git push -q origin main
 ";
 
-/// Each is a command that an agent ran, in this order, in the same repository.
+/// Commands that an agent runs, in this order, in the same repository.
 const TASKS: [(&str, &str); 36] = [
     ("status", "git status --short --branch"),
     ("log", "git log --oneline --graph --stat"),
@@ -78,8 +78,8 @@ const TASKS: [(&str, &str); 36] = [
     ("clean up", "echo x > junk && git clean -fdq && git gc -q && git fsck --no-progress"),
 ];
 
-/// This one sets an upstream, which is in the repository's config. In tier A git says that it cannot, and goes on; in tier B
-/// the config is put back.
+/// This one sets an upstream in the repository's config. In tier A git reports that it cannot, and continues; in tier B
+/// the config is restored.
 const SETS_UPSTREAM: &str = "push a new branch";
 
 #[tokio::test]
@@ -98,7 +98,7 @@ fn limited() -> Tier {
     Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned())
 }
 
-/// Does all tasks, and returns those that failed or that something was taken from.
+/// Runs all tasks; returns those that failed or lost files to the quarantine.
 async fn failed_tasks(bench: &Bench) -> Vec<String> {
     let identity = ["AUTHOR", "COMMITTER"]
         .map(|role| [(format!("GIT_{role}_NAME"), "Ann"), (format!("GIT_{role}_EMAIL"), "ann@example.com")])

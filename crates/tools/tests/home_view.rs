@@ -10,7 +10,7 @@ use homard_tools::{ExecSettings, sandbox::Tier};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Where programs keep credentials, histories and profiles.
+/// Files in which programs store credentials, histories and profiles.
 const CREDENTIALS: [&str; 57] = [
     ".Xauthority",
     ".bash_history",
@@ -71,7 +71,7 @@ const CREDENTIALS: [&str; 57] = [
     "snap/firefox/common/.mozilla/firefox/p/logins.json",
 ];
 
-/// What development needs.
+/// Files that development needs.
 const DEVELOPMENT: [&str; 14] = [
     ".cache/go-build/00/a",
     ".cache/pip/a",
@@ -94,7 +94,8 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A bench for each tier that works here, whose home directory contains all of the above. `workspace` is below it.
+/// Returns a bench for each tier that works here, whose home directory contains all of the above. `workspace` is below
+/// it.
 fn benches(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&'static str, Bench)> {
     let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
     let mut all = vec![("tier B", Some(limited))];
@@ -130,7 +131,7 @@ async fn run(bench: &Bench, command: &str) -> String {
     said(&result).0.to_owned()
 }
 
-/// The files of the home directory among `names` that a command can read.
+/// Returns the files of the home directory among `names` that a command can read.
 async fn readable(bench: &Bench, names: &[&str]) -> Vec<String> {
     let command = format!("for f in {}; do cat ~/$f > /dev/null 2>&1 && echo $f; done; true", names.join(" "));
     run(bench, &command).await.lines().filter(|line| *line != "(no output)").map(ToOwned::to_owned).collect()
@@ -161,7 +162,7 @@ async fn m8_commands_read_toolchains_and_caches_but_do_not_change_them() {
 async fn m8_git_commits_with_the_identity_of_the_user() {
     for (way, bench) in benches("workspace", |_, _| {}) {
         let config = "[user]\n\tname = Ann\n\temail = ann@example.com\n";
-        // As those who keep such files in a repository have it.
+        // As with dotfiles kept in a repository.
         put(&bench.outside().join("dotfiles/gitconfig"), config);
         symlink("dotfiles/gitconfig", bench.outside().join(".gitconfig")).unwrap();
         fs::remove_dir_all(bench.outside().join(".config/git")).unwrap();
@@ -185,7 +186,7 @@ async fn m8_the_owner_opens_more_of_the_home_directory() {
         assert_eq!(readable(&bench, &opened).await, opened, "{way}");
         assert_eq!(readable(&bench, &closed).await, Vec::<String>::new(), "{way}");
     }
-    // All of it, and known credentials stay hidden.
+    // The whole home directory is opened, but known credentials stay hidden.
     for (way, bench) in benches("workspace", |home, settings| settings.sandbox.extra_read = vec![home.to_owned()]) {
         let found = readable(&bench, &["taxes.txt", ".boto", ".ssh/id_ed25519", ".homard/gateway-token"]).await;
         assert_eq!(found, ["taxes.txt", ".boto"], "{way}");
@@ -248,7 +249,7 @@ async fn m8_the_repository_around_a_workspace_can_be_read() {
         git(&project, &["add", "."]);
         git(&project, &["commit", "-qm", "first"]);
         git(&project, &["worktree", "add", "-q", "../tree"]);
-        // A link from elsewhere opens nothing.
+        // A gitlink from elsewhere grants nothing.
         put(&home.join("projects/evil/.git"), &format!("gitdir: {}\n", home.join(".kube").display()));
         for (folder, expected) in [
             (project.join("part"), "whole\nfirst"),

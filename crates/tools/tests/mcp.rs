@@ -1,4 +1,4 @@
-//! Tools of MCP servers, with real processes: how they are listed, called, lost and ended.
+//! MCP servers as real processes: listing, calls, lost connections and shutdown.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod bench;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use bench::{Bench, has_node, said};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any test takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 fn script(name: &str) -> String {
@@ -59,7 +59,7 @@ async fn call(servers: &Servers, name: &str, arguments: Value) -> ToolResult {
     tool(servers, name).call(bench.cx(AgentId::main().main_session()), arguments).await
 }
 
-/// Whether a process is at work: one that is dead and not buried is not.
+/// True if a process is alive and not a zombie.
 fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
@@ -314,7 +314,7 @@ async fn servers_that_cannot_be_used_are_told_and_hold_nobody_up() {
     servers.close().await;
 }
 
-/// A server that speaks HTTP, until it is dropped.
+/// An HTTP server, killed on drop.
 struct Web(Child, u16);
 
 impl Web {
@@ -384,7 +384,7 @@ async fn another_setup_for_one_server_leaves_the_others_alone() {
     let named: Vec<_> = names(&servers).into_iter().filter(|name| !name.starts_with("a__")).collect();
     assert_eq!(named, ["b__echo"]);
     assert_eq!(said(&call(&servers, "a__echo", json!({"text": "still here"})).await), ("still here", false));
-    // What is left of the others is gone with them.
+    // Their child processes are killed with them.
     let gone = async {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
         while is_alive(&pids[1]) || is_alive(&pids[2]) {

@@ -1,4 +1,4 @@
-//! What `message` hands to the courier, and what it does not.
+//! What `message` passes to the channel sender, and what it refuses.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{
@@ -19,7 +19,7 @@ use homard_tools::{Message, MessageRules, Recipients};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// A courier that keeps what it is given, and knows nobody called `nobody`.
+/// A fake channel sender that records messages and rejects the recipient `nobody`.
 #[derive(Default)]
 struct Bag(Mutex<Vec<Outgoing>>);
 
@@ -47,7 +47,7 @@ impl Courier for Bag {
     }
 }
 
-/// A desk with a courier, in the conversation 42 on Telegram.
+/// A test fixture with a channel sender, in conversation 42 on Telegram.
 struct Desk {
     bag: Arc<Bag>,
     tool: Message,
@@ -83,7 +83,7 @@ impl Desk {
         self.call_in(Path::new("/nowhere"), arguments).await
     }
 
-    /// Everything that was carried.
+    /// Returns everything that was sent.
     fn carried(&self) -> Vec<Outgoing> {
         self.bag.0.lock().unwrap().clone()
     }
@@ -220,7 +220,7 @@ async fn a_conversation_stays_on_its_platform_unless_the_owner_says_otherwise() 
     assert_eq!(sent(usual).await, (false, true, 1));
     assert_eq!(sent(MessageRules { within_channel: false, ..usual }).await, (true, true, 0));
     assert_eq!(sent(MessageRules { across_channels: true, ..usual }).await, (false, false, 2));
-    // What no chat asked for belongs to no platform.
+    // A run that was not started from a chat belongs to no platform.
     let mut local = owner();
     local.origin.route = Route::default();
     assert!(!local.call(far).await.is_error);

@@ -1,4 +1,4 @@
-//! Files that a command plants to steer agents, while it runs and at any depth.
+//! Files that a command plants to manipulate agents, while it runs and at any depth.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod bench;
@@ -13,7 +13,7 @@ use tokio::time::{interval, timeout};
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
-/// A bench for each tier that works here, with its commands.
+/// Returns a bench for each tier that works here, with its background commands.
 fn benches() -> Vec<(&'static str, Bench, Background)> {
     let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
     let mut all = vec![("tier B", Some(limited))];
@@ -36,12 +36,12 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Starts a command, and does something when it has come so far; the command is ended afterwards.
+/// Starts a command and runs `work` when it is ready; the command is killed afterwards.
 async fn during(bench: &Bench, command: &str, work: impl AsyncFnOnce()) {
     let command = format!("{command}; touch ready; sleep 100");
     let started = bench.call("exec", json!({"command": command, "background": true})).await;
     let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
-    // Not by a second command, whose end would be judged.
+    // Not with a second command, whose end would trigger a check.
     let mut tick = interval(Duration::from_millis(5));
     let ready = bench.workdir().join("ready");
     let waited = timeout(Duration::from_secs(30), async {
@@ -54,7 +54,7 @@ async fn during(bench: &Bench, command: &str, work: impl AsyncFnOnce()) {
     bench.call("process", json!({"action": "kill", "sessionId": id})).await;
 }
 
-/// What goes into a prompt of the file with this name.
+/// Returns what a prompt includes of the file with this name.
 fn loaded(reader: &Reader, bench: &Bench, name: &str) -> Option<String> {
     let pages = reader.pages(bench.workdir(), Audience::Main, &Limits::default());
     pages.into_iter().find(|page| page.name == name).and_then(|page| match page.body {
@@ -90,7 +90,7 @@ async fn m4_what_a_running_command_makes_is_not_loaded() {
         for name in ["AGENTS.md", "skills", "memory", "projects/x/AGENTS.md"] {
             assert!(!bench.workdir().join(name).exists(), "{way} {name}");
         }
-        // The owner's, from now on.
+        // From now on it is the owner's file.
         put(&bench.workdir().join("AGENTS.md"), "mine");
         assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("mine"), "{way}");
     }
@@ -104,7 +104,7 @@ async fn m4_what_a_tool_wrote_meanwhile_is_loaded_as_it_was_written() {
             let wrote = bench.call("write", json!({"path": "AGENTS.md", "content": "good"})).await;
             assert!(!wrote.is_error, "{way}: {wrote:?}");
             assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("good"), "{way}");
-            // Whatever is there when it is read.
+            // Whatever its content is when it is read.
             fs::write(bench.workdir().join("AGENTS.md"), "evil").unwrap();
             assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("good"), "{way}");
             assert_eq!(reader.file(bench.workdir(), "AGENTS.md", 100), Ok(Some("good".to_owned())), "{way}");
@@ -182,7 +182,7 @@ async fn m4_a_worktree_keeps_its_copies_of_protected_files() {
     }
 }
 
-/// Waits until something has happened in the workspace.
+/// Waits until a condition holds.
 async fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
     let mut tick = interval(Duration::from_millis(5));
     let waited = timeout(Duration::from_secs(30), async {

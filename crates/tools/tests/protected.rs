@@ -1,4 +1,4 @@
-//! Files that no tool opens or changes, whichever directory a run works in.
+//! Files that no tool opens or changes, whatever the working directory is.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod bench;
@@ -127,7 +127,7 @@ async fn c3_commands_change_no_shell_start_file() {
     assert!(!bench.workdir().join(".config/fish/config.fish").exists(), "{text}");
 }
 
-/// A bench whose workspace lies in the state directory; `workspaces` are those of agents, below its parent.
+/// A bench whose workspace is in the state directory; `workspaces` are those of agents, below its parent.
 fn below_state(workspaces: &[&str]) -> Bench {
     let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let state = outside.path().canonicalize().unwrap();
@@ -167,7 +167,7 @@ async fn c3_the_rest_of_the_state_directory_is_no_place_to_work_in() {
     }
 }
 
-/// What makes git, editors or agents run something or obey.
+/// Files because of which git, editors or agents run or obey something.
 const PROTECTED: [&str; 15] = [
     ".git/config",
     ".git/hooks/pre-commit",
@@ -186,7 +186,7 @@ const PROTECTED: [&str; 15] = [
     "hooks/evil/HOOK.md",
 ];
 
-/// A bench whose changes of protected files need approval, where nobody can be asked.
+/// A bench in which changes of protected files need approval, but approvals are not available.
 fn asking() -> Bench {
     Bench::with(&ENV, |settings| {
         let all = Wish::default();
@@ -228,7 +228,7 @@ async fn c2_file_tools_change_no_protected_file_without_approval() {
 #[tokio::test]
 async fn c2_file_tools_change_no_repository_without_a_working_tree() {
     let bench = asking();
-    // One that git takes for a repository, and one that lacks something.
+    // One that git recognizes as a repository, and an incomplete one.
     for (folder, names) in [("deep/bare.git", &["objects", "refs"][..]), ("half", &["objects"])] {
         names.iter().for_each(|name| fs::create_dir_all(bench.workdir().join(folder).join(name)).unwrap());
         fs::write(bench.workdir().join(folder).join("HEAD"), "ref: refs/heads/main\n").unwrap();
@@ -300,7 +300,7 @@ async fn c2_a_repository_whose_parts_are_elsewhere_is_judged() {
     let text = in_repository(&bench, &format!("{SETUP}{plant}")).await;
     assert!(text.contains("planted 0"), "{text}");
     assert!(!bench.workdir().join("front/commondir").exists(), "{text}");
-    // What a bare repository keeps of its worktrees stays.
+    // A bare repository's records of its worktrees are kept.
     let make = "git init -q repo && git -C repo commit -q --allow-empty -m x && git clone -q --bare repo bare.git && \
                 git -C bare.git worktree add -q ../tree; echo made $?";
     let text = in_repository(&bench, &format!("{SETUP}{make}")).await;
@@ -355,7 +355,7 @@ async fn r67_runs_of_others_change_no_protected_file() {
     assert!(said(&result).0.contains("only the owner's runs may ask for it"), "{result:?}");
 }
 
-/// Runs a command in a repository, and returns what it said.
+/// Runs a command in a repository and returns its output.
 async fn in_repository(bench: &Bench, command: &str) -> String {
     let result = bench.call("exec", json!({"command": command})).await;
     said(&result).0.to_owned()
@@ -393,7 +393,7 @@ async fn c2_ordinary_work_in_repositories_is_left_alone() {
                 git add b && git commit -qm b; echo made $?";
     let text = in_repository(&bench, &format!("{SETUP}{make}")).await;
     assert!(text.contains("made 0") && !text.contains("aside"), "{text}");
-    // A setting of the owner's that is not plain stays, and commands do not change it.
+    // An owner's setting that names a program is kept, and commands cannot change it.
     let config = bench.workdir().join("sub/.git/config");
     let own = fs::read_to_string(&config).unwrap() + "[core]\n\tpager = less\n";
     fs::write(&config, &own).unwrap();
@@ -436,7 +436,8 @@ async fn c2_a_protected_file_that_takes_the_place_of_another_is_taken_aside() {
     assert_eq!(fs::read_to_string(bench.workdir().join("away/part/AGENTS.md")).unwrap(), "good");
 }
 
-/// What a command plants in a directory: a repository that a gitlink at the top leads to, and whose config names a program.
+/// Returns a command that plants, in a directory, a repository whose config names a program, and a gitlink to it at the
+/// top.
 fn plant(directory: &str) -> String {
     format!(
         "git init -q {directory} && (cd {directory} && git commit -q --allow-empty -m x && git config core.fsmonitor ./x.sh) && \

@@ -1,4 +1,4 @@
-//! What a command in its sandbox cannot do, tried with real processes.
+//! What a sandboxed command cannot do, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
@@ -19,7 +19,7 @@ use homard_tools::{
 use serde_json::json;
 use tempfile::TempDir;
 
-/// What nobody may read.
+/// Content of files that must not be readable.
 const SECRET: &str = "canary-7c1f";
 
 const SECRETS: [&str; 9] = [
@@ -41,13 +41,13 @@ enum Way {
     Landlock,
 }
 
-/// The ways that work here, among these.
+/// Filters the sandboxes that work here.
 fn ways(wanted: &[Way]) -> Vec<Way> {
     let has_namespaces = wanted == [Way::Landlock] || has_namespaces("the sandbox in namespaces");
     wanted.iter().copied().filter(|way| has_namespaces || *way == Way::Landlock).collect()
 }
 
-/// All ways that work here.
+/// Returns all sandboxes that work here.
 fn all_ways() -> Vec<Way> {
     ways(&[Way::Namespace, Way::NamespaceWithoutHelper, Way::Landlock])
 }
@@ -56,8 +56,7 @@ fn limited() -> Tier {
     Tier::without_namespaces(Some(HELPER.as_ref()), "this test says so".to_owned())
 }
 
-/// A home directory with secrets and a workspace in it. Below `/tmp`, which commands do not see, only if the target folder
-/// is there.
+/// A home directory with secrets and a workspace in it. In the target directory, because commands do not see `/tmp`.
 fn home(way: Way, change: impl FnOnce(&mut ExecSettings)) -> Bench {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = folder.path().canonicalize().unwrap();
@@ -112,7 +111,7 @@ async fn secrets_of_the_home_directory_cannot_be_read() {
 async fn nothing_outside_the_workspace_can_be_changed() {
     for way in all_ways() {
         let bench = home(way, |_| {});
-        // Homard's own place for what it notes of commands is made by the first.
+        // The first command creates Homard's own record directory.
         run(&bench, "true").await;
         let before = contents(bench.outside());
         let trick = "exec 2> /dev/null; echo x > ~/new; echo x >> ~/notes.txt; rm ~/notes.txt; chmod 777 ~/notes.txt; \
@@ -178,7 +177,7 @@ async fn the_network_can_be_reached_where_the_policy_says_so() {
     }
 }
 
-/// Ways to make, change or replace something.
+/// Ways to create, change or replace a file.
 const TRICKS: [&str; 8] = [
     "echo evil > PATH",
     "mkdir -p PATH && echo evil > PATH/evil",
@@ -206,7 +205,8 @@ const STEERING: [&str; 13] = [
     "MEMORY.md",
 ];
 
-// R53, A17: what is there is not changed while the command runs, and what it makes is gone when it is over.
+// R53, A17: existing files are not changed while the command runs, and files that it creates are gone when it has
+// ended.
 #[tokio::test]
 async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
     for way in all_ways() {
@@ -226,7 +226,7 @@ async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
                 let look = "grep -rq evil PATH && echo seen".replace("PATH", path);
                 let (text, _) = run(&bench, &format!("{}\n{look}", tricks.join("\n"))).await;
                 assert_eq!(steering(root), before, "{way:?} {path} {is_there}: {text}");
-                // Without mounts, what the command changed is put back some moments later.
+                // Without mounts, a change is undone shortly after.
                 let is_seen = text.contains("seen") && is_there && way != Way::Landlock;
                 assert!(!is_seen, "{way:?} {path}: {text}");
             }
@@ -392,7 +392,7 @@ async fn processes_of_others_are_out_of_reach() {
 
 #[tokio::test]
 async fn system_calls_that_attack_the_kernel_are_refused() {
-    // Numbers are those of this machine's convention: perl knows no names.
+    // System call numbers of this architecture: perl has no names for them.
     let calls = [("ptrace", 101), ("unshare", 272), ("mount", 165), ("bpf", 321), ("keyctl", 250), ("io_uring", 425)];
     for way in all_ways().into_iter().filter(|_| cfg!(target_arch = "x86_64")) {
         let bench = home(way, |_| {});
@@ -400,7 +400,7 @@ async fn system_calls_that_attack_the_kernel_are_refused() {
             let command = format!("perl -e 'syscall({number}, 0x10000000, 0, 0, 0, 0); print $!+0'");
             assert_eq!(run(&bench, &command).await, ("1".to_owned(), false), "{way:?} {name}");
         }
-        // The other convention, and the call whose flags cannot be seen, do not exist.
+        // The x32 ABI, and the call whose flags cannot be inspected (`clone3`), are reported as not implemented.
         for number in [0x4000_0000 + 39, 435] {
             let command = format!("perl -e 'syscall({number}, 0, 0); print $!+0'");
             assert_eq!(run(&bench, &command).await, ("38".to_owned(), false), "{way:?} {number}");
@@ -462,7 +462,7 @@ fn a_policy_is_explained() {
     assert_eq!(said, ["There is no sandbox: commands may do what the user may do (mode full)."]);
 }
 
-/// What is in a directory: the text of files, the target of links.
+/// Returns the content of a directory: the text of files, the target of symlinks.
 fn contents(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -484,7 +484,7 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// The same of what steers agents and git.
+/// Returns the same for files that control agents and git.
 fn steering(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = contents(root);
     found.retain(|path, _| STEERING.iter().any(|one| path.starts_with(one)) || path == Path::new(".git"));

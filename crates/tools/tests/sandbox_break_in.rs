@@ -1,4 +1,4 @@
-//! Ways out of a sandbox that were tried, with real processes.
+//! Known attempts to escape from a sandbox, with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
@@ -15,7 +15,7 @@ use homard_tools::{ExecSettings, sandbox::Tier};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Two sandboxes, in a place that commands can see.
+/// Both sandboxes, in a directory that commands can see.
 fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, Bench); 2] {
     let make = |tier: Option<Tier>| {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -32,7 +32,7 @@ async fn run(bench: &Bench, command: &str) -> String {
     said(&bench.call("exec", json!({"command": command})).await).0.to_owned()
 }
 
-// R52: a socket with a path is a way to whoever listens there, such as a container engine.
+// R52: a Unix socket with a path leads to the process that listens there, such as a container engine.
 #[tokio::test]
 async fn programs_that_listen_at_a_path_cannot_be_reached() {
     for network in [false, true] {
@@ -67,7 +67,7 @@ async fn a_hidden_socket_that_disappears_meanwhile_fails_no_command() {
     let listener = UnixListener::bind(bench.state().with_extension("socket")).unwrap();
     assert_eq!(run(&bench, "echo ran >> runs; cat runs").await, "ran");
     drop(listener);
-    // One that always fails is not tried without end.
+    // If building the sandbox always fails, retries are limited.
     let [(_, bench), _] = ways(|settings| {
         let tier = Tier::A { bwrap: "/bin/false".into(), has_sizes };
         settings.tier = settings.tier.clone().or(Some(tier));
@@ -96,7 +96,7 @@ async fn calls_that_nobody_has_looked_at_do_not_exist() {
     }
 }
 
-// R54: what a command finds in its environment is known by name, whatever the gateway has in its own.
+// R54: a command's environment is an allowlist, whatever is in the gateway's.
 #[tokio::test]
 async fn two_hundred_variables_of_ours_are_not_seen_by_a_command() {
     let words = ["TOKEN", "KEY", "SECRET", "URL", "LD_PRELOAD", "PYTHONPATH", "GIT_SSH", "x", "HOME_", "PATH_"];
@@ -113,7 +113,7 @@ async fn two_hundred_variables_of_ours_are_not_seen_by_a_command() {
     }
 }
 
-// R53: all that is read into a prompt by itself.
+// R53: all files that are loaded into a prompt automatically.
 #[tokio::test]
 async fn what_a_prompt_is_made_of_is_not_changed_nor_made() {
     let pages =
@@ -123,7 +123,7 @@ async fn what_a_prompt_is_made_of_is_not_changed_nor_made() {
         run(bench, &format!("for page in {pages}; do echo evil > $page; done")).await;
         assert_eq!(fs::read_dir(bench.workdir()).unwrap().count(), 0);
     }
-    // Without namespaces, commands can change a page that exists.
+    // Without namespaces, commands can change an existing file.
     if !has_namespaces("what_a_prompt_is_made_of_is_not_changed_nor_made") {
         return;
     }
@@ -147,7 +147,7 @@ async fn settings_of_a_new_repository_that_are_huge_or_a_pipe_are_not_read() {
     }
 }
 
-/// Listens at a relative path, and works in another directory afterwards if it is given one.
+/// Listens at a relative path, then optionally changes its working directory.
 const LISTEN: &str = "socket($s, PF_UNIX, SOCK_STREAM, 0) or die; bind($s, pack_sockaddr_un(\"rel.sock\")) or die; \
                       listen($s, 5) or die; chdir $ARGV[0] or die; $| = 1; print \"ready\\n\"; \
                       while (accept($c, $s)) { print \"connected\\n\"; print $c \"out\\n\"; close $c }";
@@ -159,7 +159,7 @@ async fn l1_a_socket_that_was_bound_by_a_relative_path_cannot_be_reached() {
         for (way, bench) in ways(|settings| settings.sandbox.network = network) {
             let deep = bench.workdir().join("deep");
             fs::create_dir(&deep).unwrap();
-            // Who has left the directory is found in the workspace only.
+            // A listener that has left the directory is only found in the workspace.
             for (folder, then) in [(bench.outside(), "."), (bench.workdir(), "."), (&deep, "/")] {
                 let mut listener = Command::new("perl");
                 listener.args(["-MSocket", "-e", LISTEN, then]).current_dir(folder).stdout(Stdio::piped());

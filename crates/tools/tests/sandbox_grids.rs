@@ -1,6 +1,6 @@
-//! R56 and R60, the long way: families of processes that are hard to end, and paths that lead out only sometimes.
+//! R56 and R60, extended: process families that are hard to kill, and paths that only sometimes lead outside.
 //!
-//! `GRID=all` ends two hundred families in each sandbox, and tries a million paths.
+//! `GRID=all` kills two hundred families in each sandbox, and tries a million paths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may")]
 
 mod bench;
@@ -14,8 +14,8 @@ use tokio::time::{Instant, interval, timeout};
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
-/// Those who ignore requests to end, lead sessions, are orphans, have no environment, hold the output, and are many. Not for
-/// ever, because a test that fails must not leave them behind.
+/// Processes that ignore signals, lead sessions, are orphans, have no environment, hold the output, and are many. They
+/// exit after a while, so that a failing test does not leave them behind.
 const FAMILY: &str = "
     (trap '' TERM HUP INT; touch stubborn; for i in {1..600}; do sleep 0.1; done) &
     setsid bash -c 'touch session; exec sleep 60' &
@@ -26,16 +26,16 @@ const FAMILY: &str = "
 ";
 const MEMBERS: [&str; 5] = ["stubborn", "session", "orphan", "bare", "leader"];
 
-/// How a family comes to its end.
+/// How a family is ended.
 const ENDS: [End; 3] = [End::Cancel, End::Kill, End::Leave];
 
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The run is stopped.
+    /// The run is cancelled.
     Cancel,
-    /// The command is killed in the background.
+    /// The background command is killed.
     Kill,
-    /// The command itself ends, and leaves the others.
+    /// The command itself exits and leaves the others behind.
     Leave,
 }
 
@@ -44,7 +44,7 @@ fn is_long() -> bool {
     std::env::var("GRID").is_ok_and(|how| how == "all")
 }
 
-/// The processes that work in the workspace; what is dead but not buried is none.
+/// Returns the processes with the workspace as working directory, except zombies.
 fn at_work(bench: &Bench) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
@@ -61,7 +61,7 @@ async fn complete(bench: &Bench) {
     waited.await.expect("the family should be complete by now");
 }
 
-/// Lets a family begin and end, and says how long its end took.
+/// Starts and ends a family; returns how long its end took.
 async fn round(bench: &Bench, end: End) -> Duration {
     let waiting = format!("{FAMILY} wait");
     match end {
@@ -147,7 +147,7 @@ async fn r60_no_try_of_many_leads_out() {
     println!("{tries} tries: {inside} stayed inside, {refused} were refused, none led out");
 }
 
-// A18, R60: more than a hundred ways to spell a place outside.
+// A18, R60: more than a hundred spellings of a path outside.
 #[tokio::test]
 async fn r60_no_spelling_of_a_path_leads_out() {
     let bench = Bench::new();
@@ -231,7 +231,7 @@ async fn r60_no_spelling_of_a_path_leads_out() {
         }
         bench.assert_outside_is_untouched();
     }
-    // What has a second name outside is left as it was by that name.
+    // A second name (hard link) outside keeps the old content.
     bench.call("write", json!({"path": "hard", "content": "changed"})).await;
     bench.assert_outside_is_untouched();
 }

@@ -1,4 +1,4 @@
-//! M6: how much of the machine a command may use, tried with real processes.
+//! M6: resource limits of commands, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
@@ -97,7 +97,7 @@ async fn m6_a_command_cannot_start_processes_without_end() {
         let script = "for i in $(seq 20000); do sleep 20 & done; echo ALL";
         let result = bench.call("exec", json!({"command": script, "yieldMs": 60_000})).await;
         let (text, _) = said(&result);
-        // The kernel does not count the processes of root: they are counted from time to time.
+        // The kernel does not limit root's processes, so they are counted periodically instead.
         let note = if geteuid().is_root() {
             "Command was stopped, because it had more than 50 processes (tools.exec.limits.processes)"
         } else {

@@ -1,4 +1,4 @@
-//! What becomes of files that others write while a command runs in its sandbox: our own tools, and people.
+//! Files that our own tools or people write while a sandboxed command runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
-/// What a command waits for.
+/// Makes a command wait until the file `go` exists.
 const WAIT: &str = "touch ready; until [ -e go ]; do sleep 0.01; done";
 
 fn namespace() -> Bench {
@@ -26,7 +26,7 @@ fn ways() -> [(&'static str, Bench); 2] {
     [("namespace", namespace()), ("landlock", limited)]
 }
 
-/// Runs a command in the background, does something when it is ready, lets it go on, and gives what it said in the end.
+/// Runs a command in the background, runs `work` when it is ready, lets it continue, and returns its output.
 async fn during(bench: &Bench, before: &str, after: &str, work: impl AsyncFnOnce()) -> String {
     let command = format!("{before}; {WAIT}; {after}");
     let started = bench.call("exec", json!({"command": command, "background": true})).await;
@@ -99,7 +99,7 @@ async fn what_a_command_does_to_files_of_our_own_tools_is_undone() {
             assert_eq!(read(&bench, path).as_deref(), Some("good"), "{way} {path}");
         }
         assert_eq!((read(&bench, "MEMORY.md"), read(&bench, "skills/knit/more")), (None, None), "{way}");
-        // By another name it would not be protected from the next one.
+        // Under another name it would not be protected from the next command.
         bench.call("exec", json!({"command": "echo evil >> other"})).await;
         assert_eq!(read(&bench, "SOUL.md").as_deref(), Some("good"), "{way}");
     }
@@ -156,7 +156,7 @@ async fn what_a_person_makes_meanwhile_is_taken_aside_and_the_result_says_where(
     assert_eq!(fs::read_to_string(kept.join("SOUL.md")).unwrap(), "mine");
 }
 
-// A28, R79: a mount goes when what it lies on is replaced.
+// A28, R79: a mount disappears when the file below it is replaced.
 #[tokio::test]
 async fn a_secret_that_is_replaced_meanwhile_stays_hidden() {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -1,4 +1,4 @@
-//! H4: what a command cannot reach where there are no namespaces, tried with real processes.
+//! H4: what a command cannot reach without namespaces, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
@@ -26,14 +26,14 @@ use tokio::time::{interval, timeout};
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")];
 
-/// Names the directory that the process works in that is killed.
+/// Variable with the working directory of the process that is killed.
 const KILLED: &str = "HOMARD_TEST_KILLED";
 
 fn limited() -> Tier {
     Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned())
 }
 
-/// A sandbox without namespaces, in a place that commands can see.
+/// A sandbox without namespaces, in a directory that commands can see.
 fn bench(change: impl FnOnce(&mut ExecSettings)) -> Bench {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     Bench::below(folder, &ENV, |settings| {
@@ -48,7 +48,7 @@ async fn run(bench: &Bench, command: &str) -> (String, bool) {
     (text.to_owned(), is_error)
 }
 
-/// A terminal of the user: what shows and types, what a program has open, its path.
+/// Opens a terminal of the user: our side, the side of a program, and its path.
 fn terminal() -> (OwnedFd, OwnedFd, String) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = openpt(flags).unwrap();
@@ -59,7 +59,7 @@ fn terminal() -> (OwnedFd, OwnedFd, String) {
     (ours, theirs, path)
 }
 
-/// The processes that have a word in their command line.
+/// Returns the processes with a word in their command line.
 fn processes(word: &str) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let lines = pids.filter(|pid| pid.parse::<u32>().is_ok()).filter_map(|pid| {
@@ -69,7 +69,7 @@ fn processes(word: &str) -> Vec<String> {
     lines.filter(|line| line.contains(word)).collect()
 }
 
-/// A number of seconds that no other process sleeps.
+/// Returns a unique number of seconds for `sleep`.
 fn rare(seconds: u32) -> String {
     format!("{seconds}.{}", std::process::id())
 }
@@ -127,7 +127,7 @@ async fn h4_a_command_is_not_in_the_session_of_our_terminal() {
     assert_ne!(session(&text), session(&fs::read_to_string("/proc/self/stat").unwrap()), "{text}");
 }
 
-/// Mode, owner, group, times and names of attributes, but for the time of the last access.
+/// Returns mode, owner, group, and times except that of the last access.
 fn metadata(path: &Path) -> (u32, u32, u32, i64, i64) {
     let found = path.symlink_metadata().unwrap();
     (found.mode(), found.uid(), found.gid(), found.mtime(), found.ctime())
@@ -164,7 +164,7 @@ async fn h4_programs_that_set_modes_and_times_go_on_and_what_they_make_can_be_ru
                    tar cf t.tar d && rm -r d && tar xf t.tar && git init -q repo && chmod 700 y.sh && ls d && ./y.sh";
     let (text, is_error) = run(&bench, command).await;
     if geteuid().is_root() {
-        // Modes of root's files are the system's: none is changed.
+        // Modes of root's files belong to the system, so none is changed.
         assert!(is_error && text.starts_with("x.sh\n") && text.contains("./y.sh: Permission denied"), "{text}");
         assert!(text.contains("[Without bubblewrap, programs cannot make a file executable"), "{text}");
         return;
@@ -205,7 +205,7 @@ async fn h4_memory_queues_and_events_of_other_programs_are_out_of_reach() {
     fs::remove_file(&name).unwrap();
     assert!(!text.contains("canary") && kept == "shared-canary", "{text}");
     assert!(!Path::new(&format!("{name}-new")).exists());
-    // Shared memory, queues and semaphores of System V, queues of POSIX, and what happens in a hidden directory.
+    // System V shared memory, queues and semaphores, POSIX queues, and inotify on a hidden directory.
     let calls = if cfg!(target_arch = "x86_64") { [29, 68, 64, 240, 254] } else { [194, 186, 190, 180, 27] };
     for call in calls {
         let command = format!("perl -e 'syscall({call}, 0, 0, 0, 0, 0); print $!+0'");
@@ -218,7 +218,8 @@ async fn h4_no_process_outlives_a_command() {
     let bench = bench(|_| {});
     let seconds = rare(77);
     let plant = "sleep 1; echo evil > AGENTS.md; mkdir -p skills/evil; echo evil > skills/evil/SKILL.md";
-    // Forks and ends all the time, each time in a new session. Not for ever, because a test that fails must not leave it.
+    // Forks and exits continuously, each time in a new session; only for a while, so that a failing test does not leave
+    // it behind.
     let chain = "use POSIX; $end = time + 20; while (time < $end) { exit if fork; setsid(); $0 = \"MARK\" }"
         .replace("MARK", &seconds);
     let command = format!(
@@ -239,7 +240,7 @@ async fn h4_an_exit_code_and_a_signal_are_passed_on() {
     assert_eq!(text, "(no output)\n\nCommand exited with code 137 (signal 9)");
 }
 
-/// The process that the next test kills: it runs a command in the background, and waits.
+/// The process that the next test kills: runs a command in the background and waits.
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "the test that starts this one says where")]
 async fn a_process_to_be_killed() {

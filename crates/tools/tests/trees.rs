@@ -1,4 +1,4 @@
-//! What the tools that look through whole trees do with large, deep and changing ones.
+//! The search tools with large, deep and changing trees.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod bench;
@@ -9,7 +9,7 @@ use bench::{Bench, said};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use serde_json::json;
 
-/// Makes 40 directories with 50 files each; every file has a line with its own number.
+/// Creates 40 directories with 50 files each; every file has a line with its own number.
 fn plant(bench: &Bench) {
     for folder in 0..40 {
         let path = bench.workdir().join(format!("d{folder:02}"));
@@ -43,7 +43,7 @@ async fn grep_and_find_end_at_50_kib() {
     let long = "y".repeat(490);
     fs::write(bench.workdir().join("long.txt"), format!("{long}\n").repeat(1000)).unwrap();
     let found = bench.call("grep", json!({"pattern": "y", "limit": 1000})).await;
-    // So many lines of 503 to 505 bytes fit.
+    // 101 lines of 503 to 505 bytes fit.
     let lines: Vec<String> = (1..=101).map(|line| format!("long.txt:{line}: {long}")).collect();
     let notice = "\n\n[There are more than fit in 50 KiB. Use a narrower pattern.]";
     let told = lines.join("\n") + notice;

@@ -1,8 +1,8 @@
-//! The tools of the web, one folder a case: the site that is there, the call, and what the tool says.
+//! Tests of the web tools, one folder per case: the site, the call, and the result.
 //!
-//! `site.json` tells what a server on this machine answers: a path, and its `status`, `headers` and `body`, which is
-//! a text or a `file` of the folder, so many `times` and packed if it says `gzip`. `call.json` is the call, in which `$SITE`
-//! is that server. `result.json` is what comes back; if it has `asked`, also what the server was asked for.
+//! `site.json` describes what a local server answers: a path, and its `status`, `headers` and `body`, which is a text
+//! or a `file` of the folder, repeated `times` and compressed if it has `gzip`. `call.json` is the call, in which
+//! `$SITE` is that server. `result.json` is the result; if it has `asked`, also the requests that the server received.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{
@@ -37,7 +37,7 @@ datatest_stable::harness! { { test = case, root = "tests/web", pattern = r"/call
 fn case(call: &Path) -> datatest_stable::Result<()> {
     let folder = call.parent().unwrap();
     let tool = folder.parent().unwrap().file_name().unwrap().to_str().unwrap();
-    // The clock stands still, so that times are the same every day.
+    // The clock is paused, so that times are deterministic.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     let told = runtime.block_on(async {
         let site = Site::open(folder).await;
@@ -92,7 +92,7 @@ fn context() -> ToolCx {
     }
 }
 
-/// A server on this machine.
+/// A local server.
 struct Site {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -120,14 +120,14 @@ impl Site {
                 notes.lock().unwrap().push(key.map_or(target.clone(), |key| format!("{target} with {key}")));
                 let path = target.split('?').next().unwrap();
                 let missing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec();
-                // Who has read enough leaves before the end.
+                // A client that has read enough may close the connection early.
                 stream.write_all(answers.get(path).unwrap_or(&missing)).await.unwrap_or_default();
             }
         });
         Self { url, asked }
     }
 
-    /// What a call came to, as a case spells it.
+    /// Formats a result as in `result.json`.
     fn told(&self, result: &ToolResult) -> serde_json::Map<String, Value> {
         let [Block::Text(text)] = result.content.as_slice() else { panic!("not one text: {result:?}") };
         let mut told = json!({"text": text.text.lines().collect::<Vec<_>>()});
@@ -136,7 +136,7 @@ impl Site {
         }
         told["details"] = json!(result.details);
         if let Some(text) = told.pointer("/details/text").and_then(Value::as_str) {
-            // As many characters as there are in what the case shows.
+            // Corrects the length for the replaced URL.
             let surplus = text.matches(&self.url).count() * (self.url.len() - "$SITE".len());
             let length = told.pointer("/details/length").and_then(Value::as_u64).unwrap();
             told["details"]["length"] = json!(length - surplus as u64);
@@ -146,7 +146,7 @@ impl Site {
     }
 }
 
-/// The bytes of an answer.
+/// Returns the bytes of a response.
 fn answer(folder: &Path, is: &Value) -> Vec<u8> {
     let text = |name: &str| is.get(name).and_then(Value::as_str);
     let body = match text("file") {

@@ -1,4 +1,4 @@
-//! A workspace to try tools in, with something beside it that no tool may touch.
+//! A workspace for tests of tools, with files beside it that no tool may touch.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests may, and each uses a part")]
 
 use std::{
@@ -16,13 +16,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// The program that does the last step into a sandbox.
+/// Binary for the last step into a sandbox.
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_sandbox-exec");
 
-/// What lies beside the workspace.
+/// Content of the file beside the workspace.
 const SECRET: &str = "a secret";
 
-/// Whether commands can be run in namespaces here. If not, the test is listed as skipped.
+/// True if commands can run in namespaces here. Otherwise reports the test as skipped.
 pub(crate) fn has_namespaces(test: &str) -> bool {
     static TIER: OnceLock<Tier> = OnceLock::new();
     let tier = TIER.get_or_init(|| Tier::detect(None, "/usr/local/bin:/usr/bin:/bin"));
@@ -33,7 +33,7 @@ pub(crate) fn has_namespaces(test: &str) -> bool {
     false
 }
 
-/// Whether there is a Node of any version. If not, the test is listed as skipped.
+/// True if Node of any version is installed. Otherwise reports the test as skipped.
 pub(crate) fn has_node(test: &str) -> bool {
     let has_node = std::process::Command::new("node").arg("--version").output().is_ok_and(|told| told.status.success());
     if !has_node {
@@ -42,18 +42,18 @@ pub(crate) fn has_node(test: &str) -> bool {
     has_node
 }
 
-/// Lists a test as skipped. `cargo xtask test` collects these lines; written past the capture of the test harness.
+/// Reports a test as skipped. `cargo xtask test` collects these lines; written past the capture of the test harness.
 pub(crate) fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// A workspace to try tools in.
+/// A test workspace.
 pub(crate) struct Bench {
     outside: TempDir,
     state: TempDir,
     workdir: PathBuf,
     tools: Vec<Arc<dyn Tool>>,
-    /// Stops the calls.
+    /// Cancels the calls.
     pub(crate) cancel: CancellationToken,
 }
 
@@ -66,12 +66,12 @@ impl Bench {
         Self::with(env, |_| {})
     }
 
-    /// One whose commands run otherwise than usual.
+    /// Creates one with changed exec settings.
     pub(crate) fn with(env: &[(&str, &str)], change: impl FnOnce(&mut ExecSettings)) -> Self {
         Self::below(tempfile::tempdir().unwrap(), env, change)
     }
 
-    /// One that lies in `outside`, beside what is there already.
+    /// Creates one in `outside`, beside existing files.
     pub(crate) fn below(outside: TempDir, env: &[(&str, &str)], change: impl FnOnce(&mut ExecSettings)) -> Self {
         let workdir = outside.path().canonicalize().unwrap().join("workspace");
         fs::create_dir(&workdir).unwrap();
@@ -80,7 +80,7 @@ impl Bench {
         let env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let mut settings = ExecSettings::from(env);
         settings.helper = Some(HELPER.into());
-        // Not in `/tmp`, where commands would see the place that hides it.
+        // Not in `/tmp`, where commands would see the mount that hides it.
         let state = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         settings.sandbox.state_dir = Some(state.path().to_owned());
         change(&mut settings);
@@ -91,17 +91,17 @@ impl Bench {
         &self.workdir
     }
 
-    /// Where Homard keeps its own things, unless the test chose another place.
+    /// Returns the state directory, unless the test chose another one.
     pub(crate) fn state(&self) -> &Path {
         self.state.path()
     }
 
-    /// The directory beside the workspace.
+    /// Returns the directory beside the workspace.
     pub(crate) fn other(&self) -> PathBuf {
         self.outside.path().join("other")
     }
 
-    /// The directory that the workspace lies in.
+    /// Returns the directory that contains the workspace.
     pub(crate) fn outside(&self) -> &Path {
         self.outside.path()
     }
@@ -114,12 +114,12 @@ impl Bench {
         self.call_from(AgentId::main().main_session(), tool, arguments).await
     }
 
-    /// The same from another session.
+    /// Calls a tool from another session.
     pub(crate) async fn call_from(&self, session: SessionKey, tool: &str, arguments: Value) -> ToolResult {
         self.tool(tool).call(self.cx(session), arguments).await
     }
 
-    /// What a tool may know of a call.
+    /// Returns the context of a tool call.
     pub(crate) fn cx(&self, session: SessionKey) -> ToolCx {
         ToolCx {
             run: RunId::parse("run").unwrap(),
@@ -136,13 +136,14 @@ impl Bench {
         }
     }
 
-    /// Does something while the directory `real`, which holds a file, and a link that leads out change places all the time.
+    /// Runs `work` while the directory `real`, which contains a file, and a symlink to the outside are swapped
+    /// continuously.
     pub(crate) async fn while_swapped(&self, (file, content): (&str, &str), work: impl Future<Output = ()>) {
         let [real, link] = ["real", "link"].map(|name| self.workdir.join(name));
         fs::create_dir(&real).unwrap();
         fs::write(real.join(file), content).unwrap();
         std::os::unix::fs::symlink("../other", &link).unwrap();
-        // Over also when the work fails, or the other thread would go on for ever.
+        // Dropped even if `work` panics; otherwise the other thread would run forever.
         let going = Arc::new(());
         let watched = Arc::downgrade(&going);
         let swapping = std::thread::spawn(move || {
@@ -167,7 +168,7 @@ impl Bench {
     }
 }
 
-/// The one text of a result, and whether it is an error.
+/// Returns the only text of a result, and whether it is an error.
 pub(crate) fn said(result: &ToolResult) -> (&str, bool) {
     match result.content.as_slice() {
         [Block::Text(text)] => (&text.text, result.is_error),

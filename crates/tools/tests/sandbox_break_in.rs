@@ -123,7 +123,7 @@ async fn what_a_prompt_is_made_of_is_not_changed_nor_made() {
         run(bench, &format!("for page in {pages}; do echo evil > $page; done")).await;
         assert_eq!(fs::read_dir(bench.workdir()).unwrap().count(), 0);
     }
-    // Without namespaces, commands can change an existing file.
+    // Without namespaces, a command can change an existing file before it is restored.
     if !has_namespaces("what_a_prompt_is_made_of_is_not_changed_nor_made") {
         return;
     }

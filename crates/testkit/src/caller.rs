@@ -1,4 +1,4 @@
-//! Somebody outside: does one act, and writes down the answers.
+//! A client of the hub: performs one act of a trace and records the responses.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -33,7 +33,7 @@ use crate::{
     trace::{Act, Deed, Phone},
 };
 
-/// A response as either protocol has it.
+/// A response as formatted by each protocol version.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) at: Duration,
@@ -47,18 +47,18 @@ impl Frame {
     }
 }
 
-/// What somebody was told, and may rely on.
+/// Acknowledgements that clients received and may rely on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Promises {
-    /// These runs are taken in.
+    /// These runs were accepted.
     pub(crate) accepted: Vec<RunId>,
-    /// These are stopped; with the time.
+    /// These runs were stopped, with the time.
     pub(crate) stopped: Vec<(Duration, RunId)>,
-    /// The next run of this session is told this.
+    /// The next run of this session will receive this event.
     pub(crate) events: Vec<(SessionKey, String)>,
 }
 
-/// The promises of all lives of the hub.
+/// Acknowledgements of all hub lifetimes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Promised(Arc<Mutex<Promises>>);
 
@@ -68,24 +68,24 @@ impl Promised {
     }
 }
 
-/// An act, and what came of it.
+/// An act and its responses.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) act: Act,
     pub(crate) frames: Vec<Frame>,
-    /// Until the caller got the last answer or lost the connection.
+    /// Set until the client got the last response or lost the connection.
     open: Option<(mpsc::UnboundedReceiver<Frame>, JoinHandle<()>)>,
 }
 
 impl Call {
-    /// An act that nobody answers.
+    /// Creates an act without responses.
     pub(crate) fn silent(act: Act) -> Self {
         Self { act, frames: Vec::new(), open: None }
     }
 
-    /// Begins an act.
+    /// Starts an act.
     pub(crate) fn begin(act: Act, hub: &Hub, slots: &Slots, clock: &Clock, promised: &Promised) -> Self {
-        // Unbounded: an act gets two answers.
+        // Unbounded: an act gets two responses.
         let (answer, answers) = mpsc::unbounded_channel();
         let (hub, slots, clock, promised) = (hub.clone(), slots.clone(), clock.clone(), promised.clone());
         let caller = Caller { hub, slots, clock, promised, answer };
@@ -93,7 +93,7 @@ impl Call {
         Self { open: Some((answers, handle)), ..Self::silent(act) }
     }
 
-    /// Waits for the last answer; `Err` says why there is none.
+    /// Waits for the last response; the error says why there is none.
     pub(crate) async fn finish(&mut self, patience: Duration) -> Result<(), String> {
         let Some((answers, handle)) = &mut self.open else { return Ok(()) };
         let finished = match timeout(patience, &mut *handle).await {
@@ -109,7 +109,7 @@ impl Call {
         finished
     }
 
-    /// The hub is gone.
+    /// Closes the connection when the hub is gone.
     pub(crate) fn hang_up(&mut self, at: Duration) {
         let Some((mut answers, handle)) = self.open.take() else { return };
         self.frames.extend(std::iter::from_fn(|| answers.try_recv().ok()));
@@ -119,7 +119,7 @@ impl Call {
     }
 }
 
-/// Where the answers to one act go.
+/// Sends the responses to one act.
 struct Caller {
     hub: Hub,
     slots: Slots,
@@ -158,7 +158,7 @@ impl Caller {
             }
             Deed::Release(run) => self.decided("released", self.hub.release(&run).await),
             Deed::Drop(run) => self.decided("dropped", self.hub.drop_held(&run).await),
-            // Nobody outside asks for it.
+            // Not an act of a client.
             Deed::Restart(_) => {}
         }
     }
@@ -216,7 +216,7 @@ impl Caller {
         self.submit(inbound).await;
     }
 
-    /// A message comes in as a channel brings it: in an envelope for the model.
+    /// Submits a message as a channel does: in an envelope for the model.
     async fn phone(&self, phone: Phone) {
         let Some(key) = self.key(&phone.key) else { return };
         let Phone { principal, sender, origin, route, message, words, .. } = phone;
@@ -239,7 +239,7 @@ impl Caller {
         }
     }
 
-    /// Hands a message over by the rules of the queue, and follows it to its end.
+    /// Submits a message under the queue's rules and follows its run to the end.
     async fn submit(&self, inbound: Inbound) {
         let accepted = match self.hub.submit(inbound).await {
             Ok(accepted) => accepted,
@@ -292,7 +292,7 @@ impl Caller {
         }
     }
 
-    /// The session that is meant, unless that makes no sense.
+    /// Parses a session key; reports an error if it is invalid.
     fn key(&self, text: &str) -> Option<SessionKey> {
         let key = SessionKey::parse(text, self.hub.agents().default_id());
         key.map_err(|error| self.both(&format!("error {error}"))).ok()
@@ -343,12 +343,12 @@ impl Caller {
     }
 
     fn each(&self, tell: impl Fn(Generation) -> String) {
-        // Whoever gathers the answers gives up in the end, and that is fine.
+        // The receiver may have given up already.
         self.answer.send(Frame::new(self.clock.now(), tell)).ok();
     }
 }
 
-/// Where a message ended up.
+/// Formats what happened to a submitted message.
 fn placed(placed: Placed) -> String {
     match placed {
         Placed::Started => "started".to_owned(),
@@ -361,7 +361,7 @@ fn placed(placed: Placed) -> String {
     }
 }
 
-/// The run that a run became a part of.
+/// Returns the run that absorbed a run.
 fn host(tape: &Tape) -> Option<RunId> {
     let events = tape.read(&mut Cursor::default());
     events.into_iter().find_map(|event| match event.kind {

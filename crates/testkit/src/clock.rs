@@ -1,4 +1,4 @@
-//! The time of a trace: it begins at zero and goes on when a new life of the hub begins.
+//! The clock of a trace: starts at zero and continues across restarts of the hub.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,11 +7,11 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// The time of a trace. Every life of the hub has a runtime, and so a tokio clock, of its own; this one spans them.
+/// The clock of a trace. Every lifetime of the hub has its own runtime and so its own tokio clock; this one spans them.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock(Arc<Mutex<Life>>);
 
-/// When the present life began, in the time of the trace and on tokio's clock.
+/// When the current lifetime began, in trace time and on tokio's clock.
 #[derive(Debug)]
 struct Life {
     began: Duration,
@@ -19,23 +19,23 @@ struct Life {
 }
 
 impl Clock {
-    /// A clock that starts now.
+    /// Creates a clock that starts now.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Mutex::new(Life { began: Duration::ZERO, origin: Instant::now() })))
     }
 
-    /// The time since the trace began.
+    /// Returns the time since the trace began.
     pub(crate) fn now(&self) -> Duration {
         let life = self.lock();
         life.began + life.origin.elapsed()
     }
 
-    /// A new life begins, at this time of the trace, on the clock of the runtime that calls this.
+    /// Begins a new lifetime at this trace time, on the clock of the calling runtime.
     pub(crate) fn go_on(&self, began: Duration) {
         *self.lock() = Life { began, origin: Instant::now() };
     }
 
-    /// Waits for a time of the trace.
+    /// Sleeps until a trace time.
     pub(crate) async fn sleep_until(&self, at: Duration) {
         let due = {
             let life = self.lock();

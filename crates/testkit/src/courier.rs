@@ -1,4 +1,4 @@
-//! Chat platforms that do what they were told to do: hear, refuse, be busy, hang, or leave it open whether they heard.
+//! Fake chat platforms with scripted behaviour: accept, reject, be busy, hang, or leave the outcome unknown.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,42 +14,42 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 
-/// What a platform does when it is called.
+/// Scripted behaviour of a platform for one call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conduct {
-    /// How long until it answers.
+    /// Delay before the response.
     pub takes: Duration,
-    /// What it does then.
+    /// The response.
     pub answer: Answer,
 }
 
-/// What a platform does in the end.
+/// Response of a platform.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Answer {
-    /// It hears the message.
+    /// Accepts the message.
     #[default]
     Hears,
-    /// It does not want the message.
+    /// Rejects the message.
     Refuses(String),
-    /// It is busy, and may say for how long.
+    /// Rejects it temporarily, optionally with a retry delay.
     Busy(String, Option<Duration>),
-    /// It hears the message, and nobody learns of it.
+    /// Accepts the message, but the response is lost.
     Loses(String),
-    /// It does not hear the message, and nobody learns of that.
+    /// Does not accept the message, and the response is lost.
     Drops(String),
-    /// It breaks.
+    /// Panics.
     Panics(String),
 }
 
-/// Something that a platform heard.
+/// A message that a platform accepted.
 #[derive(Debug, Clone)]
 pub(crate) struct Heard {
-    /// When, counted from the beginning.
+    /// Time since the beginning of the trace.
     pub(crate) at: Duration,
     pub(crate) said: Outgoing,
 }
 
-/// The platforms of one trace, over all lives of the hub. Calls are counted from 1.
+/// The platforms of one trace, across all hub lifetimes. Calls are counted from 1.
 #[derive(Debug)]
 pub(crate) struct Platforms {
     manners: BTreeMap<String, Manner>,
@@ -70,23 +70,23 @@ impl Platforms {
         Self { manners, conducts, clock, inner: Mutex::default() }
     }
 
-    /// Whether there is any.
+    /// True if there are no platforms.
     pub(crate) fn is_empty(&self) -> bool {
         self.manners.is_empty()
     }
 
-    /// What was heard, in order.
+    /// Returns the accepted messages, in order.
     pub(crate) fn heard(&self) -> Vec<Heard> {
         self.lock().heard.clone()
     }
 
-    /// Which platforms drop what they have heard before.
+    /// Returns the platforms that deduplicate messages.
     pub(crate) fn idempotent(&self) -> BTreeSet<String> {
         let dropping = self.manners.iter().filter(|(_, manner)| manner.is_idempotent);
         dropping.map(|(channel, _)| channel.clone()).collect()
     }
 
-    /// Conducts that no call met.
+    /// Reports scripted behaviours whose call never happened.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let calls = self.lock().calls;
         let unmet = self.conducts.keys().filter(|&&number| number > calls);
@@ -135,7 +135,7 @@ impl Courier for Platforms {
                 Err(CourierError::Unknown(why))
             }
             Answer::Drops(why) => Err(CourierError::Unknown(why)),
-            // Without the panic hook, so that the test's output stays clean.
+            // Bypasses the panic hook, so that the test's output stays clean.
             Answer::Panics(text) => std::panic::resume_unwind(Box::new(text)),
         }
     }

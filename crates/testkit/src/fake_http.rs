@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand for the fakes of chat platforms: a server that keeps to it could not break it.
+//! Hand-written HTTP/1.1 for the fake chat platforms, because a real server library could not violate the protocol.
 
 use std::{future::Future, io, net::SocketAddr, time::Duration};
 
@@ -10,51 +10,51 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// A request that came in.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// Where to.
+    /// Request path.
     pub(crate) path: String,
-    /// Its headers, with names in lower case.
+    /// Headers, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     /// Its body.
     pub(crate) body: Vec<u8>,
 }
 
 impl Request {
-    /// What a header says.
+    /// Returns the value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// What becomes of a request.
+/// How a request is answered.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reply {
-    /// An answer.
+    /// A complete response.
     Whole { status: u16, headers: Vec<(String, String)>, body: Vec<u8> },
-    /// The connection ends without one.
+    /// Closes the connection without a response.
     Cut,
-    /// The connection ends in the middle of one.
+    /// Closes the connection in the middle of a response.
     Half,
-    /// Nothing, for as long as the client waits.
+    /// No response until the client gives up.
     Silence,
 }
 
 impl Reply {
-    /// JSON.
+    /// Builds a JSON response.
     pub(crate) fn json(status: u16, body: &Value) -> Self {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         Self::Whole { status, headers, body: body.to_string().into_bytes() }
     }
 
-    /// A page, as proxies have it.
+    /// Builds an HTML error page like that of a proxy.
     pub(crate) fn page(status: u16) -> Self {
         Self::Whole { status, headers: Vec::new(), body: b"<html><h1>Bad Gateway</h1></html>".to_vec() }
     }
 }
 
-/// A server on a free port of loopback. It stops when it is dropped.
+/// A server on a free loopback port. Stops on drop.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -84,12 +84,12 @@ where
     F: Fn(Request) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Reply> + Send + 'static,
 {
-    // Dropped with this task, and all connections with it.
+    // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let answer = answer.clone();
         connections.spawn(async move {
-            // A client that goes away mid-way is what many tests are about.
+            // A client that disconnects early is part of many tests.
             serve(stream, answer).await.ok();
         });
         while connections.try_join_next().is_some() {}
@@ -104,7 +104,7 @@ where
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
     while let Some(request) = read(&mut stream).await? {
-        // A client that hangs up does not wait for an answer: a poller that was dropped must not take updates.
+        // A client that disconnects gets no response: a dropped poller must not consume updates.
         let reply = tokio::select! {
             biased;
             _ = stream.read_u8() => return Ok(()),
@@ -128,7 +128,7 @@ where
     Ok(())
 }
 
-/// The next request; `None` when the client is done.
+/// Reads the next request; `None` when the client is done.
 async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     let mut line = String::new();
     if stream.read_line(&mut line).await? == 0 {

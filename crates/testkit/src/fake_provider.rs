@@ -1,11 +1,11 @@
-//! A model provider over real HTTP on loopback that speaks all four wires, well or badly.
+//! A fake model provider over real HTTP on loopback that speaks all four wire formats, correctly or with faults.
 //!
-//! A function says what each request gets: an answer, and what goes wrong with it. Every request is kept, and looked at
-//! as strictly as the vendors do: what they would refuse is a complaint. It shares no code with `homard-providers`,
-//! so that one cannot be wrong in the way of the other.
+//! A function decides what each request gets: an answer, and optionally a fault. Every request is recorded and
+//! validated as strictly as the vendors do; what they would reject is reported as a complaint. It shares no code with
+//! `homard-providers`, so that the two cannot have the same bug.
 //!
-//! [`dialect`] is how each wire says an answer, [`fault`] what can go wrong, [`check`] what a request must be. The
-//! provider also remembers prompts as vendors do, so that the tokens that it reports tell how well a prompt was cached.
+//! [`dialect`] encodes answers for each wire format, [`fault`] lists the faults, [`check`] validates requests. The
+//! provider also simulates vendors' prompt caches, so that the reported tokens show how well a prompt was cached.
 
 pub mod check;
 pub mod dialect;
@@ -36,42 +36,42 @@ use self::{
     http::Connection,
 };
 
-/// What a model says, in whatever dialect.
+/// An answer of the model, independent of the wire format.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Said {
-    /// Reasoning, signed as the wire signs it.
+    /// Reasoning, signed as the wire format requires.
     pub thinking: Option<String>,
-    /// Words, each piece in an event of its own.
+    /// Text; each piece is sent as a separate event.
     pub text: Vec<String>,
-    /// Calls.
+    /// Tool calls.
     pub calls: Vec<Call>,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Its id. OpenAI's Responses add a second one of their own.
+    /// Call id. OpenAI's Responses format adds a second id of its own.
     pub id: String,
-    /// The tool.
+    /// Tool name.
     pub name: String,
-    /// With what.
+    /// Arguments.
     pub arguments: Value,
 }
 
-/// What a request gets.
+/// Reply to a request.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reply {
     /// The answer.
     pub said: Said,
-    /// What goes wrong.
+    /// The fault, if any.
     pub fault: Option<Fault>,
-    /// Cuts the answer's bytes into pieces, the same for the same seed; `None` sends it in one.
+    /// Splits the bytes at positions determined by this seed; `None` sends them in one piece.
     pub split: Option<u64>,
-    /// Has it stop after its first words until the gate is opened.
+    /// Makes the answer pause after its first piece of text until the gate is opened.
     pub gate: Option<Gate>,
 }
 
-/// Something that an answer waits for. Clones are the same.
+/// A gate that an answer waits for. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -88,48 +88,48 @@ impl PartialEq for Gate {
 }
 
 impl Gate {
-    /// Lets all through that wait, and all that come.
+    /// Opens the gate for all current and future waiters.
     pub fn open(&self) {
         self.0.close();
     }
 
     async fn pass(&self) {
-        // It has no permits, so it fails once it is closed.
+        // The semaphore never has permits, so this returns when it is closed.
         self.0.acquire().await.map(drop).unwrap_or_default();
     }
 }
 
 impl Reply {
-    /// A plain answer.
+    /// Builds a plain text reply.
     pub fn text(text: impl Into<String>) -> Self {
         Self { said: Said { text: vec![text.into()], ..Said::default() }, ..Self::default() }
     }
 }
 
-/// A request that came in.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Which one, from 0.
+    /// Index, from 0.
     pub number: usize,
-    /// When.
+    /// Time of arrival.
     pub at: Instant,
-    /// The wire, by its path.
+    /// Wire format, determined by the path.
     pub dialect: Dialect,
-    /// The model.
+    /// Model name.
     pub model: String,
-    /// Its headers, with names in lower case.
+    /// Headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Its body as it came.
+    /// The unparsed body.
     pub body: String,
 }
 
 impl Asked {
-    /// The body as JSON; `null` if it is none.
+    /// Returns the body as JSON; `null` if it is invalid.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
 
-    /// The bytes of the conversation, without the marks that say how much of it is to be remembered, which move.
+    /// Returns the bytes of the conversation without cache markers, which move between requests.
     pub fn prompt(&self) -> String {
         let field = format!("\"{}\":[", self.dialect.conversation());
         let begin = self.body.find(&field).map_or(0, |at| at + field.len());
@@ -150,10 +150,10 @@ impl Asked {
     }
 }
 
-/// Says what each request gets.
+/// Decides the reply to each request.
 pub type Answers = Box<dyn FnMut(&Asked) -> Reply + Send>;
 
-/// The running provider. It stops when it is dropped.
+/// A running provider. Stops on drop.
 #[derive(Debug)]
 pub struct FakeProvider {
     address: SocketAddr,
@@ -173,7 +173,7 @@ struct Inner {
     answers: Answers,
     asked: Vec<Asked>,
     complaints: Vec<String>,
-    /// The ids of calls that each model made.
+    /// Ids of the tool calls that each model made.
     given: BTreeMap<(Dialect, String), HashSet<String>>,
 }
 
@@ -184,7 +184,7 @@ impl fmt::Debug for Shared {
 }
 
 impl FakeProvider {
-    /// Listens on a free port of loopback.
+    /// Listens on a free loopback port.
     pub async fn start(answers: impl FnMut(&Asked) -> Reply + Send + 'static) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -195,24 +195,24 @@ impl FakeProvider {
         Ok(Self { address, shared, server })
     }
 
-    /// What a config calls its base URL.
+    /// Returns the base URL for a config.
     pub fn base_url(&self, dialect: Dialect) -> String {
         format!("http://{}{}", self.address, dialect.base())
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.lock().asked.clone()
     }
 
-    /// What a vendor would have refused of them.
+    /// Returns what a vendor would have rejected in them.
     pub fn complaints(&self) -> Vec<String> {
         self.shared.lock().complaints.clone()
     }
 }
 
 async fn listen(listener: TcpListener, shared: Arc<Shared>) {
-    // Dropped with this task, and all connections with it.
+    // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, shared.clone()));
@@ -220,7 +220,7 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Answers the requests of one connection. A client that goes away mid-way is what many tests are about.
+/// Answers the requests of one connection. A client that disconnects early is part of many tests.
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let Ok(mut connection) = Connection::new(stream) else { return };
     while let Ok(Some(request)) = connection.read().await {
@@ -240,7 +240,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a request, looks at it, and asks what it gets.
+    /// Records and validates a request, and determines the reply.
     fn take(&self, dialect: Dialect, model: String, request: http::Request) -> (Reply, Tokens) {
         let mut inner = self.lock();
         let number = inner.asked.len();
@@ -265,10 +265,10 @@ fn common(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
 
-/// Tokens of so many bytes, roughly.
+/// Estimates the number of tokens of a text.
 fn tokens(bytes: usize) -> u64 {
     bytes as u64 / 4
 }
 
-/// How long [`Fault::TooMany`] asks to wait when it says so.
+/// Retry delay that [`Fault::TooMany`] sends, if it does.
 pub const WAIT: Duration = Duration::from_millis(60);

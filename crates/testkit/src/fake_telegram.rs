@@ -1,9 +1,9 @@
-//! The Bot API over real HTTP on loopback, well or badly.
+//! A fake Telegram Bot API over real HTTP on loopback, correct or with faults.
 //!
-//! By itself it does what Telegram does: it keeps updates until one after them is asked for, holds a question open, ends
-//! the older of two pollers, refuses texts that are too long or whose tags are wrong. A script says what goes wrong with
-//! the next call of a method. It shares no code with `homard-channels`, so that one cannot be wrong in the way of the
-//! other. `markup` is how it reads HTML.
+//! By default it behaves like Telegram: it keeps updates until a later offset is requested, supports long polling,
+//! terminates the older of two pollers, and rejects texts that are too long or have invalid tags. A script adds faults
+//! to the next call of a method. It shares no code with `homard-channels`, so that the two cannot have the same bug.
+//! `markup` parses HTML.
 
 mod bot;
 mod markup;
@@ -20,65 +20,65 @@ use tokio::sync::watch;
 use self::bot::Bot;
 use crate::fake_http::{Reply, Request, Server};
 
-/// The token of the one bot that there is.
+/// Token of the only bot.
 pub const TOKEN: &str = "123456:fake-Token_of_the_testkit";
 
-/// What goes wrong with a call.
+/// Fault of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing, so that the call after this one can go wrong.
+    /// None, so that a later call can be faulty.
     Nothing,
-    /// 429, and how many seconds to wait. Nothing is done.
+    /// 429 with a number of seconds to wait. The call has no effect.
     Flood(u64),
-    /// A refusal or a failure with this code. Nothing is done.
+    /// Error with this code. The call has no effect.
     Denied(u16, &'static str),
-    /// The group has a new number. Nothing is done.
+    /// The group was migrated to a new id. The call has no effect.
     Moved(i64),
-    /// A page of a proxy with this status. Nothing is done.
+    /// HTML page of a proxy with this status. The call has no effect.
     Page(u16),
-    /// The connection ends before anything is done.
+    /// The connection is closed before the call takes effect.
     Cut,
-    /// It is done, and the connection ends before the answer.
+    /// The call takes effect, and the connection is closed before the response.
     AcceptThenDrop,
-    /// It is done, and the connection ends within the answer.
+    /// The call takes effect, and the connection is closed within the response.
     AcceptThenHalf,
-    /// Nothing comes, and nothing is done.
+    /// No response, and the call has no effect.
     Silence,
-    /// Of updates: they come in the wrong order, each one twice.
+    /// For updates: wrong order, each one twice.
     Disorder,
-    /// Of updates: those that were asked away come again.
+    /// For updates: acknowledged ones are sent again.
     Again,
 }
 
-/// A call that came in.
+/// A received call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// The method.
+    /// Method.
     pub method: String,
-    /// Its parameters.
+    /// Parameters.
     pub params: Value,
-    /// Its file, if it has one: the parameter, what it is called, and its bytes.
+    /// Uploaded file, if any: parameter, file name and bytes.
     pub file: Option<(String, String, Vec<u8>)>,
 }
 
-/// A message that people see in a chat.
+/// A message visible in a chat.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// Its number.
+    /// Message id.
     pub id: i64,
-    /// The chat.
+    /// Chat id.
     pub chat: Value,
-    /// The topic.
+    /// Topic id.
     pub topic: Option<i64>,
-    /// What it says, without tags.
+    /// Text without tags.
     pub text: String,
-    /// Which message it answers.
+    /// Id of the message it replies to.
     pub reply_to: Option<i64>,
-    /// The method that sent it.
+    /// Method that sent it.
     pub method: String,
 }
 
-/// The running server. It stops when it is dropped.
+/// A running server. Stops on drop.
 #[derive(Debug)]
 pub struct FakeTelegram {
     server: Server,
@@ -88,7 +88,7 @@ pub struct FakeTelegram {
 #[derive(Debug)]
 struct Shared {
     bot: Mutex<Bot>,
-    /// How many things happened; who waits for something looks again at each.
+    /// Counter of changes; waiters check their condition at each.
     news: watch::Sender<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Shared {
 }
 
 impl FakeTelegram {
-    /// Listens on a free port of loopback.
+    /// Listens on a free loopback port.
     pub async fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared { bot: Mutex::default(), news: watch::channel(0).0 });
         let serving = shared.clone();
@@ -111,19 +111,19 @@ impl FakeTelegram {
         Ok(Self { server, shared })
     }
 
-    /// What a config calls its root.
+    /// Returns the API root for a config.
     pub fn root(&self) -> String {
         format!("http://{}", self.server.address)
     }
 
-    /// Something happens on Telegram. The update gets the next number, which is returned.
+    /// Adds an update and returns its id.
     pub fn happens(&self, update: Value) -> i64 {
         let number = self.shared.bot().happens(update);
         self.shared.tell();
         number
     }
 
-    /// Somebody writes to the bot alone.
+    /// Adds a private message to the bot.
     pub fn writes(&self, from: i64, text: &str) -> i64 {
         let chat = json!({"id": from, "type": "private"});
         let sender = json!({"id": from, "is_bot": false, "first_name": format!("User {from}")});
@@ -131,37 +131,37 @@ impl FakeTelegram {
         self.happens(json!({ "message": message }))
     }
 
-    /// The next call of a method goes wrong; after it, the next one that is said here.
+    /// Adds a fault to the next call of a method; faults are used in order.
     pub fn spoil(&self, method: &str, fault: Fault) {
         self.shared.bot().faults.push((method.to_owned(), fault));
     }
 
-    /// Puts a file on the server, and says under which id.
+    /// Stores a file under an id.
     pub fn keep(&self, id: &str, bytes: Vec<u8>) {
         self.shared.bot().files.insert(id.to_owned(), bytes);
     }
 
-    /// All calls so far.
+    /// Returns all calls so far.
     pub fn calls(&self) -> Vec<Call> {
         self.shared.bot().calls.clone()
     }
 
-    /// The calls of one method.
+    /// Returns the calls of one method.
     pub fn calls_of(&self, method: &str) -> Vec<Call> {
         self.calls().into_iter().filter(|call| call.method == method).collect()
     }
 
-    /// What people see in all chats, in the order in which it was sent.
+    /// Returns the messages visible in all chats, in the order in which they were sent.
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.bot().seen.clone()
     }
 
-    /// The updates that the bot has not asked away.
+    /// Returns the ids of updates that were not acknowledged.
     pub fn waiting(&self) -> Vec<i64> {
         self.shared.bot().updates.iter().filter_map(|update| update["update_id"].as_i64()).collect()
     }
 
-    /// Waits until something is true.
+    /// Waits until a condition holds.
     pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         let mut news = self.shared.news.subscribe();
         while !is_so(self) {
@@ -210,7 +210,7 @@ async fn answer(shared: Arc<Shared>, request: Request) -> Reply {
     }
 }
 
-/// Holds a question for updates open until there are some, the time is over, or another one comes.
+/// Holds a long poll open until there are updates, it times out, or another poll starts.
 async fn updates(shared: &Shared, call: &Call, fault: Option<&Fault>) -> Reply {
     let mut news = shared.news.subscribe();
     let poll = match shared.bot().begin_poll(&call.params) {

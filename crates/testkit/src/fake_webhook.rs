@@ -1,5 +1,5 @@
-//! The other side of the webhook channel, over real HTTP on loopback: it takes what is sent, once for each key, or does
-//! something wrong.
+//! A fake peer of the webhook channel over real HTTP on loopback: accepts deliveries, once per idempotency key, or
+//! misbehaves.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,50 +12,50 @@ use tokio::sync::watch;
 
 use crate::fake_http::{Reply, Request, Server};
 
-/// What goes wrong with a delivery.
+/// Fault of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// This status, and how many seconds to wait, if it says so. Nothing is taken.
+    /// This status, with an optional number of seconds to wait. The delivery is not accepted.
     Status(u16, Option<u64>),
-    /// The connection ends before anything is taken.
+    /// The connection is closed before the delivery is accepted.
     Cut,
-    /// It is taken, and the connection ends before the answer.
+    /// The delivery is accepted, and the connection is closed before the response.
     AcceptThenDrop,
-    /// It is taken, and the answer is no JSON.
+    /// The delivery is accepted, and the response is not JSON.
     Mumble,
-    /// Nothing comes, and nothing is taken.
+    /// No response, and the delivery is not accepted.
     Silence,
 }
 
-/// A delivery that came in.
+/// A received delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {
-    /// Where to.
+    /// Request path.
     pub path: String,
-    /// Its headers, with names in lower case.
+    /// Headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Its body as it came.
+    /// The unparsed body.
     pub body: Vec<u8>,
 }
 
 impl Delivery {
-    /// What a header says; nothing if it is not there.
+    /// Returns the value of a header; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str()).unwrap_or_default()
     }
 
-    /// The body as JSON; `null` if it is none.
+    /// Returns the body as JSON; `null` if it is invalid.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// The running peer. It stops when it is dropped.
+/// A running peer. Stops on drop.
 #[derive(Debug)]
 pub struct FakeWebhook {
     server: Server,
     peer: Arc<Mutex<Peer>>,
-    /// How many deliveries came; who waits for something looks again at each.
+    /// Number of deliveries; waiters check their condition at each.
     news: Arc<watch::Sender<u64>>,
 }
 
@@ -63,13 +63,13 @@ pub struct FakeWebhook {
 struct Peer {
     faults: VecDeque<Fault>,
     came: Vec<Delivery>,
-    /// The keys that were taken, with the number of the message that each became.
+    /// Accepted idempotency keys, with the number of the message that each became.
     taken: BTreeMap<String, usize>,
     seen: Vec<Value>,
 }
 
 impl FakeWebhook {
-    /// Listens on a free port of loopback.
+    /// Listens on a free loopback port.
     pub async fn start() -> io::Result<Self> {
         let peer = Arc::new(Mutex::new(Peer::default()));
         let news = Arc::new(watch::channel(0).0);
@@ -82,7 +82,7 @@ impl FakeWebhook {
         Ok(Self { server: server.await?, peer, news })
     }
 
-    /// Waits until something is true.
+    /// Waits until a condition holds.
     pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         let mut news = self.news.subscribe();
         while !is_so(self) {
@@ -92,22 +92,22 @@ impl FakeWebhook {
         }
     }
 
-    /// Where it is to be reached.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         format!("http://{}/inbox", self.server.address)
     }
 
-    /// The next delivery goes wrong; after it, the next one that is said here.
+    /// Adds a fault to the next delivery; faults are used in order.
     pub fn spoil(&self, fault: Fault) {
         lock(&self.peer).faults.push_back(fault);
     }
 
-    /// All deliveries so far, also those of which nothing was taken.
+    /// Returns all deliveries so far, including those that were not accepted.
     pub fn came(&self) -> Vec<Delivery> {
         lock(&self.peer).came.clone()
     }
 
-    /// What people see: each key once, in order.
+    /// Returns the messages that users see: one per key, in order.
     pub fn seen(&self) -> Vec<Value> {
         lock(&self.peer).seen.clone()
     }

@@ -1,4 +1,4 @@
-//! A store that fails, dawdles or takes the process with it where it is told to, and remembers what it took.
+//! A store with scripted faults: commits fail, are slow or crash the process. Records what it accepted.
 
 use std::{
     collections::BTreeMap,
@@ -17,43 +17,43 @@ use homard_store::{
 };
 use tokio::sync::Notify;
 
-/// What goes wrong with a commit.
+/// Fault of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fault {
-    /// How long the commit takes.
+    /// Duration of the commit.
     pub delay: Duration,
-    /// Why the disk does not take it; nothing of the batch is stored then.
+    /// Disk error, if any; nothing of the batch is stored then.
     pub error: Option<String>,
-    /// Whether the process dies there.
+    /// Crash at this commit, if any.
     pub death: Option<Death>,
 }
 
-/// When the process dies.
+/// When the process crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
     /// Before the commit takes effect.
     Unstored,
-    /// After it took effect, before anybody is told.
+    /// After it took effect, before the caller learns of it.
     Stored,
 }
 
-/// What a store took, in order.
+/// What the store accepted, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Taken {
     pub(crate) accepted: Vec<(RunId, SessionKey)>,
-    /// What the messages of these say.
+    /// Text of the messages of these runs.
     pub(crate) said: BTreeMap<RunId, String>,
-    /// How many ends of each run it took.
+    /// Number of accepted terminal records per run.
     pub(crate) ends: BTreeMap<RunId, usize>,
-    /// The runs that a run became a part of; one at most, if all is well.
+    /// Hosts of absorbed runs; at most one each, if all is well.
     pub(crate) hosts: BTreeMap<RunId, Vec<RunId>>,
-    /// The runs whose answers go to channels.
+    /// Runs whose replies are delivered to channels.
     pub(crate) posting: Vec<RunId>,
-    /// What is to be said on channels, in the order in which it was queued.
+    /// Deliveries, in the order in which they were enqueued.
     pub(crate) queued: Vec<Delivery>,
 }
 
-/// A store whose commits, counted from 1, meet these faults.
+/// A store whose commits, counted from 1, have these faults.
 #[derive(Debug)]
 pub struct FaultyStore<S> {
     inner: S,
@@ -69,22 +69,22 @@ impl<S> FaultyStore<S> {
         Self { inner, faults, commits: AtomicU64::new(0), taken: Mutex::default(), dead: Notify::new() }
     }
 
-    /// Waits until a commit comes that the process does not survive. That commit never returns.
+    /// Waits for a commit at which the process crashes. That commit never returns.
     pub async fn death(&self) {
         self.dead.notified().await;
     }
 
-    /// The store itself.
+    /// Returns the wrapped store.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// How many commits there were.
+    /// Returns the number of commits.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Faults that no commit met.
+    /// Reports faults whose commit never happened.
     pub fn complaints(&self) -> Vec<String> {
         let commits = self.commits();
         let unmet = self.faults.keys().filter(|&&number| number > commits);
@@ -95,7 +95,7 @@ impl<S> FaultyStore<S> {
         self.lock().clone()
     }
 
-    /// Takes the process along.
+    /// Signals the crash and never returns.
     async fn die<T>(&self) -> T {
         self.dead.notify_one();
         std::future::pending().await
@@ -133,7 +133,7 @@ impl<S: Store> FaultyStore<S> {
         Ok(verdicts)
     }
 
-    /// The runs that a batch would make a part of others, and that are still to be had.
+    /// Returns the runs that a batch would mark as absorbed and that have not started yet.
     async fn waiting(&self, facts: &[Fact]) -> Result<Vec<RunId>, Error> {
         let mut waiting = Vec::new();
         for fact in facts {
@@ -152,9 +152,9 @@ impl<S: Store> FaultyStore<S> {
 
 /// What is remembered of a record.
 enum Fact {
-    /// A run, its session, what its message says, and whether its answer goes to a channel.
+    /// A run, its session, its message's text, and whether its reply is delivered to a channel.
     Accepted(RunId, SessionKey, String, bool),
-    /// These runs became a part of that one.
+    /// These runs were absorbed by that one.
     Absorbed(Vec<RunId>, RunId),
     Ended(RunId),
     Queued(Box<Delivery>),

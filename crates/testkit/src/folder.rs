@@ -1,4 +1,4 @@
-//! What agents find on a real disk: the files of their workspace, and what lies around it.
+//! The workspace of a trace on a real disk, and the files around it.
 
 use std::{
     collections::hash_map::RandomState,
@@ -12,33 +12,34 @@ use std::{
 use anyhow::Context;
 use tempfile::TempDir;
 
-/// What a file is.
+/// Content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Contents {
-    /// A text.
+    /// Text.
     Text(String),
-    /// A picture of one dot, whose colour comes from its name.
+    /// An image of one pixel, whose color is derived from the file name.
     Picture,
-    /// A link to this place, counted from where the link is.
+    /// A symlink to this path, relative to its location.
     Link(PathBuf),
-    /// A text of 50 MB with a hole in it, which takes little room on disk and none in a reader that looks at its ends.
+    /// A sparse text file of 50 MB, which needs little disk space and no memory in a reader that only looks at its
+    /// ends.
     Huge,
 }
 
-/// How long a huge file is, and how much of its ends is text.
+/// Length of a huge file, and of the text at each of its ends.
 const HUGE: u64 = 50 * 1024 * 1024;
 const END: usize = 100 * 1024;
 
-/// What stands in a snapshot for the folder, whose name is another one every time. Both have as many letters and digits, so
-/// that what counts characters or tokens counts the same.
+/// Replacement in snapshots for the folder's path, which differs every time. Both have the same number of letters and
+/// digits, so that counts of characters or tokens are the same.
 const NAME: &str = "/tmp/world-000000";
 
-/// A folder that goes when nobody needs it any more. The workspace is in it, so there is an outside that is ours, too.
+/// A temporary folder that contains the workspace, so that there is also a controlled outside. Removed on drop.
 #[derive(Debug)]
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    /// A folder with a workspace that has these files; a path that begins with `../` is beside it.
+    /// Creates a folder with a workspace that contains these files; a path that begins with `../` is beside it.
     pub(crate) fn new(files: &[(String, Contents)]) -> anyhow::Result<Self> {
         let folder = Self(fresh()?);
         let workspace = folder.workspace();
@@ -61,13 +62,13 @@ impl Folder {
         self.0.path().join("desk")
     }
 
-    /// A text in which the folder has the same name every time.
+    /// Replaces the folder's path in a text by a constant.
     pub(crate) fn unnamed(&self, text: &str) -> String {
         text.replace(&self.0.path().display().to_string(), NAME)
     }
 }
 
-/// A folder with a name that nobody else has.
+/// Creates a folder with a unique name.
 fn fresh() -> io::Result<TempDir> {
     loop {
         let number = RandomState::new().build_hasher().finish() % 1_000_000;
@@ -84,17 +85,17 @@ fn write_huge(mut file: File) -> std::io::Result<()> {
     file.write_all("end\n".repeat(END / 4).as_bytes())
 }
 
-/// A PNG of one dot. Its grey comes from its name, so that pictures can be told apart.
+/// Returns a PNG of one pixel, whose grey level is derived from the name, so that images differ.
 fn dot(name: &str) -> Vec<u8> {
     let grey = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
     let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0];
-    // Not compressed: one block with the two bytes of the one row, then their two sums.
+    // Uncompressed: one block with the two bytes of the one row, then the Adler-32 checksum.
     let [ones, sums] = [1, 2].map(|start| (start + u16::from(grey)).to_be_bytes());
     let data = [&[0x78, 0x01, 0x01, 2, 0, 0xfd, 0xff, 0, grey][..], &sums, &ones].concat();
     [b"\x89PNG\r\n\x1a\n".to_vec(), chunk(*b"IHDR", &header), chunk(*b"IDAT", &data), chunk(*b"IEND", &[])].concat()
 }
 
-/// A part of a PNG: its length, its kind, its bytes, and a checksum.
+/// Returns a PNG chunk: length, type, data and CRC.
 fn chunk(kind: [u8; 4], data: &[u8]) -> Vec<u8> {
     let body = [&kind, data].concat();
     let check = !body.iter().fold(u32::MAX, |crc, byte| {

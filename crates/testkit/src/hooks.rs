@@ -1,4 +1,4 @@
-//! Hooks, listeners and chat commands of a trace: they do as they are told, and what they are told is noted down.
+//! Scripted hooks, listeners and chat commands of a trace; records what they receive.
 
 use std::{
     future::pending,
@@ -15,53 +15,53 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 
-/// Somebody who takes part.
+/// A scripted hook, listener or command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Where it takes part.
+    /// Where it is registered.
     pub at: Place,
-    /// What it does there.
+    /// What it does.
     pub does: Does,
     /// How long that takes.
     pub takes: Duration,
 }
 
-/// Where somebody takes part.
+/// Where a participant is registered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place {
-    /// At a point of the loop.
+    /// At a hook point of the agent loop.
     Point(Registration),
-    /// Where this is signalled, such as `agent:bootstrap`; the second says whether it is a guard there.
+    /// For a signal such as `agent:bootstrap`; the flag makes it a guard.
     Signal(String, bool),
-    /// In the chat, as this command.
+    /// As a chat command.
     Command,
 }
 
-/// What somebody does.
+/// What a participant does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Does {
-    /// Answers this.
+    /// Returns this value.
     Answers(Value),
-    /// Fails, and says why.
+    /// Fails with this message.
     Fails(String),
-    /// Never comes back.
+    /// Never returns.
     Hangs,
 }
 
-/// What was told to whom, and when.
+/// A recorded invocation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rung {
-    /// When, counted from the beginning.
+    /// Time since the beginning of the trace.
     pub at: Duration,
-    /// To whom.
+    /// Name of the participant.
     pub name: String,
-    /// What.
+    /// What it received.
     pub what: String,
 }
 
-/// Everybody who takes part in a trace.
+/// All scripted participants of a trace.
 #[derive(Debug, Clone)]
 pub(crate) struct Bell {
     parts: Vec<Part>,
@@ -78,12 +78,12 @@ impl Bell {
         self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was told so far.
+    /// Returns the invocations so far.
     pub(crate) fn rung(&self) -> Vec<Rung> {
         self.rung_so_far().clone()
     }
 
-    /// They as a house has them. Anew for each life: what waits to be told goes with the process.
+    /// Builds the hooks of a hub. Called for each lifetime, because pending notifications are lost with the process.
     pub(crate) fn hooks(&self) -> Hooks {
         let scripted =
             |part: &Part| Arc::new(Scripted { part: part.clone(), bell: self.clone(), events: events(part) });
@@ -110,7 +110,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    /// Notes what was told, and does what is to be done.
+    /// Records an invocation and behaves as scripted.
     async fn ring(&self, what: String) -> Result<Value, HookError> {
         let (at, name) = (self.bell.clock.now(), self.part.name.clone());
         self.bell.rung_so_far().push(Rung { at, name, what });
@@ -194,7 +194,7 @@ impl SlashCommand for Scripted {
     }
 }
 
-/// What a hook was told, in a line: what is long is counted, and what is the same everywhere is left out.
+/// Formats what a hook received, in one line: long values are replaced by their length, and constant ones are omitted.
 fn told(point: Point, event: &Value, context: &Value) -> String {
     let (mut event, mut context) = (event.clone(), context.clone());
     abridge(&mut event);

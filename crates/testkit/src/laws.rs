@@ -1,6 +1,6 @@
-//! What holds for every trace, whatever its snapshot says.
+//! Invariants that hold for every trace, whatever its snapshot says.
 //!
-//! Here is what holds within a life of the hub; what holds over all of them is in `lives`.
+//! This file has the invariants within one hub lifetime; those across lifetimes are in `lives`.
 
 mod course;
 mod lives;
@@ -23,7 +23,7 @@ use crate::{
     watch::{Heard, Told},
 };
 
-/// Everything that is not as it must be; empty when all is well.
+/// Returns all violations; empty if there are none.
 pub fn broken(played: &Played) -> Vec<String> {
     let mut broken = played.complaints.clone();
     for (place, heard) in played.log.runs.iter().enumerate() {
@@ -41,7 +41,7 @@ pub fn broken(played: &Played) -> Vec<String> {
         chain(&session.entries).into_iter().for_each(&mut say);
         let messages: Vec<_> = session.entries.iter().filter_map(message).collect();
         let (wrong, open) = pairing(&messages);
-        // A disk that failed in the middle of a run may have kept its calls and not their answers.
+        // A disk that failed during a run may have stored its tool calls without their results.
         let wrong = wrong.into_iter().filter(|wrong| !played.disk_failed || wrong.starts_with(STRAY));
         let is_at_work = |row: &RunRow| row.key == *key && !matches!(row.state, RunState::Ended(_));
         let open = open.into_iter().filter(|_| !played.disk_failed && !played.rows.values().any(is_at_work));
@@ -57,7 +57,7 @@ pub fn broken(played: &Played) -> Vec<String> {
     broken
 }
 
-/// Whether the process died or stopped before the end of this run could be told.
+/// True if the process crashed or stopped before the end of this run could be published.
 pub(crate) fn is_cut_short(played: &Played, heard: &Heard) -> bool {
     let is_over = heard.life < played.log.restarts.len();
     match heard.tape.state() {
@@ -67,7 +67,7 @@ pub(crate) fn is_cut_short(played: &Played, heard: &Heard) -> bool {
     }
 }
 
-/// A run has one end, and it is the last thing; the store has the same end, and the replies that it points at.
+/// A run ends exactly once, and last; the store has the same end, and the replies that it refers to.
 fn one_end(played: &Played, place: usize) -> Vec<String> {
     let heard = &played.log.runs[place];
     let mut wrong = Vec::new();
@@ -96,7 +96,8 @@ fn one_end(played: &Played, place: usize) -> Vec<String> {
     wrong
 }
 
-/// Payloads count from 1 without holes, name their session, and end with the one end, if there is one.
+/// Payloads are numbered from 1 without gaps, name their session, and conclude with the terminal event, if there is
+/// one.
 fn sequence(heard: &Heard, told: &[&Told]) -> Vec<String> {
     let mut wrong = Vec::new();
     let key = heard.tape.key();
@@ -124,7 +125,7 @@ fn sequence(heard: &Heard, told: &[&Told]) -> Vec<String> {
     wrong
 }
 
-/// Whether a payload tells a beginning or an end.
+/// Returns the lifecycle phase of a payload, if it has one.
 pub(crate) fn phase(told: &Told) -> Option<&str> {
     match told.payload.stream {
         Stream::Lifecycle => told.payload.data["phase"].as_str(),
@@ -132,13 +133,14 @@ pub(crate) fn phase(told: &Told) -> Option<&str> {
     }
 }
 
-/// What was shown as kept is kept.
+/// What was published as stored is stored.
 fn kept(played: &Played, heard: &Heard) -> Vec<String> {
     // A session under another key of the agent may have continued the transcript.
     let agent = heard.tape.key().agent();
     let lines = played.transcripts().filter(|(key, _)| key.agent() == agent).flat_map(|(_, entries)| entries);
     let lines: Vec<_> = lines.collect();
-    // An answer that waited for its line got none if neither the end of its run nor, later, its place was to be had.
+    // An answer that waited for its transcript entry got none if neither the end of its run nor, later, the entry could
+    // be stored.
     let stored = played.rows.get(heard.tape.run()).map(|row| &row.state);
     let is_lost =
         played.disk_failed && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
@@ -146,7 +148,7 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         RunEvent::Assistant { entry, said } => lines.iter().any(|line| {
             line.id == *entry && message(line).is_some_and(|message| *message == Message::Assistant((**said).clone()))
         }),
-        // One that waited for its line over a restart has the time of the line.
+        // A result that waited for its entry across a restart has the timestamp of the entry.
         RunEvent::ToolEnded { .. } if is_lost => true,
         RunEvent::ToolEnded { result, .. } => {
             lines.iter().filter_map(|line| message(line)).any(|message| match message {
@@ -184,13 +186,13 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
     lost.map(|event| format!("shown as kept, but not in the transcript: {:?}", event.kind)).collect()
 }
 
-/// The words that were told piece by piece are the words of the message that are for the user, byte for byte.
+/// The streamed text equals the user-visible text of the message, byte for byte.
 fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     if !matches!(heard.tape.state(), State::Ended(_)) {
         return Vec::new();
     }
     let mut wrong = Vec::new();
-    // The words of each message, and whether it was cut off: then its last words may have been held back.
+    // Text of each message, and whether it was cut off, in which case the end of its text may have been held back.
     let mut said: Vec<(String, bool)> = Vec::new();
     let mut pieces: BTreeMap<u32, String> = BTreeMap::new();
     for event in &heard.events {
@@ -202,8 +204,8 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
             said.push((payload_of(message).text, message.stop_reason == StopReason::Error));
         }
     }
-    // What a command is answered stands in no transcript. What the house says for a model that said nothing is not told
-    // piece by piece. A guest is told nothing: its host is.
+    // Replies to commands are in no transcript. A fallback reply for a model that said nothing is not streamed. An
+    // absorbed run streams nothing, because its host does.
     let row = played.rows.get(heard.tape.run()).filter(|row| row.host.is_none());
     if said.is_empty()
         && let Some(RunState::Ended(ended)) = row.map(|row| &row.state)
@@ -225,7 +227,7 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     wrong.extend(pieces.keys().map(|number| format!("message {number} was begun and is not there")));
     let member = |told: &Told, name: &str| told.payload.data[name].as_str().unwrap_or_default().to_owned();
     let assistant = || told.iter().filter(|told| told.payload.stream == Stream::Assistant);
-    // What is told in place of something void replaces what was told of that message.
+    // A replacement, after a discarded attempt, replaces what was streamed for that message.
     let (mut before, mut now) = (String::new(), String::new());
     for told in assistant() {
         let (text, delta) = (member(told, "text"), member(told, "delta"));
@@ -243,7 +245,7 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     wrong
 }
 
-/// How many messages were said before a restart: a run that goes on tells them first, as a whole.
+/// Returns the number of messages from before a restart: a resumed run publishes them first, as a whole.
 fn said_before(heard: &Heard) -> usize {
     let kinds = heard.events.iter().map(|event| &event.kind);
     let told = kinds.skip_while(|kind| {
@@ -256,14 +258,14 @@ fn said_before(heard: &Heard) -> usize {
                 | RunEvent::Summarized(_)
         )
     });
-    // What is said anew comes after a question.
+    // New messages come after a model request.
     let is_line = |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. });
     let is_short = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });
     let before = told.take_while(|kind| is_line(kind) || is_short(kind));
     before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count()
 }
 
-/// Runs of one session follow one another.
+/// Runs of one session do not overlap.
 fn no_overlap(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut active = BTreeMap::new();
@@ -285,7 +287,7 @@ fn no_overlap(played: &Played) -> Vec<String> {
     if played.disk_failed { Vec::new() } else { wrong }
 }
 
-/// Every line names the line before it.
+/// Every entry names its predecessor as parent.
 fn chain(entries: &[Entry]) -> Vec<String> {
     let mut before = None;
     let mut wrong = Vec::new();
@@ -298,11 +300,11 @@ fn chain(entries: &[Entry]) -> Vec<String> {
     wrong
 }
 
-/// How the complaint of an answer that nobody asked for begins.
+/// Beginning of the complaint about a result without a call.
 const STRAY: &str = "a result for";
 
-/// Every call of a message is answered once, right after it, in the order of the calls; nothing else is answered.
-/// Returns what is wrong, and what is wrong only if nobody works on the last message.
+/// Every tool call of a message has one result, right after it, in the order of the calls; there are no other results.
+/// Returns the violations, and those that count only if no run is active for the last message.
 fn pairing(messages: &[&Message]) -> (Vec<String>, Vec<String>) {
     let mut wrong = Vec::new();
     let mut open: VecDeque<&str> = VecDeque::new();

@@ -1,22 +1,23 @@
-//! Dev-only: the scripted model, scripted tools, a store with faults, and the runner of golden traces.
+//! Test support: the scripted model, scripted tools, a store with faults, and the runner of golden traces.
 //!
-//! A behaviour is one file, `tests/traces/<room>/<behaviour>.trace`: what arrives, what the model says, what tools do.
-//! The runner plays it against the real [`Hub`](homard_agent::Hub) on a paused clock, checks the laws that hold for
-//! every trace, and compares what happened with the snapshot beside the file. This crate refuses to know the machine's
-//! clock, and the disk except for [`folder`], the workspace of a trace; only the fakes know sockets and vendors.
+//! A behaviour is one file, `tests/traces/<room>/<behaviour>.trace`: what arrives, what the model answers, what tools
+//! do. The runner executes it against the real [`Hub`](homard_agent::Hub) with a paused clock, checks the invariants
+//! that hold for every trace, and compares the events with the snapshot beside the file. This crate does not use the
+//! machine's clock, nor the disk except for [`folder`], the workspace of a trace; only the fakes use sockets and know
+//! vendors.
 //!
-//! Start with [`trace`] (the lines of a file), then [`mod@play`] (the virtual world), [`laws`] (what must always hold) and
-//! [`mod@tell`] (the snapshot's sections). [`sweep`] plays every trace with a death at every commit, [`simulation`] makes
-//! traces by chance. [`script`], [`tools`], [`faults`] and [`powercut`] (what a disk may hold when the power went) are
-//! also for the tests of other crates. [`fake_provider`] is a model over real HTTP, for the tests of the wires; [`fake_telegram`]
-//! and [`fake_webhook`] are chat platforms.
+//! Start with [`trace`] (the lines of a file), then [`mod@play`] (the runner), [`laws`] (the invariants) and
+//! [`mod@tell`] (the snapshot's sections). [`sweep`] runs every trace with a crash at every commit, [`simulation`]
+//! generates random traces. [`script`], [`tools`], [`faults`] and [`powercut`] (what a disk may contain after a power
+//! failure) are also for the tests of other crates. [`fake_provider`] is a model provider over real HTTP, for the tests
+//! of the wire formats; [`fake_telegram`] and [`fake_webhook`] are chat platforms.
 //!
 //! # Adding a case
 //!
-//! Write the file, run `INSTA_UPDATE=always cargo test -p homard-testkit --test traces`, **read the snapshot**, and put
-//! both files into the commit. Without that variable a snapshot that differs fails the test and the new one is written
-//! beside it as `.snap.new`; where `CI` is set nothing is written. One case: `cargo test -p homard-testkit --test
-//! traces -- <part of its path>`.
+//! Write the file, run `INSTA_UPDATE=always cargo test -p homard-testkit --test traces`, **read the snapshot**, and
+//! commit both files. Without that variable a different snapshot fails the test and the new one is written beside it as
+//! `.snap.new`; if `CI` is set, nothing is written. To run one case: `cargo test -p homard-testkit --test traces --
+//! <part of its path>`.
 
 #![warn(missing_docs)]
 

@@ -1,13 +1,14 @@
-//! Power cuts: what could be on a disk if the power had gone at some moment of a recording.
+//! Power failures: which states a disk could have if the power had failed at some moment of a recording.
 //!
-//! A real process is recorded with `strace`. Then the power goes as often as wanted: at a moment drawn by chance, what
-//! was synced by then is on the disk, and of the rest a part, drawn sector by sector. Nothing here touches a disk; who
-//! asks puts the files somewhere, opens them, and looks.
+//! A real process is recorded with `strace`. Then the power is cut as often as wanted: at a random moment, everything
+//! synced by then is on the disk, and of the rest a random part, sector by sector. Nothing here touches a disk; the
+//! caller writes the files, opens them, and checks.
 //!
-//! The disk is as bad as one may be. A sector holds what any of its writes since the last sync left there, whatever
-//! became of its neighbours. A file's length is one that it had since then. A name that was made, changed or removed
-//! needs a sync of its folder; of the changes that were not synced, a folder keeps the first few, whatever other folders
-//! keep. One thing cannot happen: that bytes which were cut off come back once the cut is on the disk.
+//! The disk is as bad as is permissible. A sector contains what any of its writes since the last sync left there,
+//! independently of its neighbours. A file has one of the lengths that it had since then. A name that was created,
+//! changed or removed needs a sync of its directory; of the unsynced changes a directory keeps the first few,
+//! independently of other directories. One thing cannot happen: that truncated bytes come back once the truncation is
+//! on the disk.
 
 mod disk;
 mod strace;
@@ -26,7 +27,7 @@ use strace::{Call, Moment, Word};
 
 pub use strace::CALLS;
 
-/// What happened in a state directory and on the sockets, in order.
+/// Events in a state directory and on the sockets, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
     events: Vec<Event>,
@@ -37,32 +38,32 @@ pub struct Recording {
 #[derive(Debug, Clone)]
 enum Event {
     File(usize, FileOp),
-    /// Names of a folder change, all at once.
+    /// Names in a directory change atomically.
     Names(usize, Names),
-    /// A sync ended: what happened before event `begun` is on the disk.
+    /// A sync completed: everything before event `begun` is on the disk.
     Synced {
         node: Node,
         begun: usize,
     },
-    /// A frame left for a client.
+    /// A frame was sent to a client.
     Told(Value),
 }
 
-/// What a power cut left.
+/// State after a power failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cut {
-    /// The seed that makes the same cut again.
+    /// Seed that reproduces it.
     pub seed: u64,
-    /// The files, by their path below the directory.
+    /// Files, by their path below the directory.
     pub files: BTreeMap<PathBuf, Vec<u8>>,
-    /// The folders, those above first.
+    /// Directories, parents first.
     pub folders: Vec<PathBuf>,
-    /// The frames that had left for clients.
+    /// Frames that had been sent to clients.
     pub told: Vec<Value>,
 }
 
 impl Recording {
-    /// The recording of a directory that has these folders already, those above first.
+    /// Creates a recording of a directory that already has these subdirectories, parents first.
     pub fn with_folders(folders: &[&str]) -> Result<Self> {
         let mut recording = Self::default();
         for path in folders.iter().map(Path::new) {
@@ -75,8 +76,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Adds the life of a process in the directory `root`, as `strace -f -s <enough> -e trace=<CALLS>` tells it. The
-    /// files and folders `passed_by` in it are of no interest.
+    /// Adds the lifetime of a process in the directory `root`, as reported by `strace -f -s <enough> -e trace=<CALLS>`.
+    /// The files and directories `passed_by` are ignored.
     pub fn add(&mut self, trace: &str, root: &Path, passed_by: &[&str]) -> Result<()> {
         let mut life = Life { recording: self, root, passed_by, open: HashMap::new(), syncs: HashMap::new() };
         for call in strace::calls(trace) {
@@ -86,13 +87,13 @@ impl Recording {
         Ok(())
     }
 
-    /// The same without any sync: what a program that forgot them would leave.
+    /// Returns the same recording without syncs: what a program that forgot them would leave.
     pub fn without_syncs(&self) -> Self {
         let is_kept = |event: &Event| !matches!(event, Event::Synced { .. });
         Self { events: self.events.iter().filter(|event| is_kept(event)).cloned().collect(), live: self.live.clone() }
     }
 
-    /// The files as the process saw them last; a recording that lacks something shows here.
+    /// Returns the files as the process saw them last, which shows whether the recording is complete.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut disk = Disk::default();
         for (at, event) in self.events.iter().enumerate() {
@@ -101,13 +102,13 @@ impl Recording {
         disk.everything()
     }
 
-    /// How many frames left for clients.
+    /// Returns the number of frames sent to clients.
     pub fn told(&self) -> usize {
         self.events.iter().filter(|event| matches!(event, Event::Told(_))).count()
     }
 
-    /// Cuts the power once for every seed. Half of the cuts come right after a client was told something. They come in
-    /// the order of their moments, which is not that of the seeds.
+    /// Cuts the power once for every seed. Half of the cuts come right after a frame was sent. They are returned in the
+    /// order of their moments, which is not that of the seeds.
     pub fn cuts(&self, seeds: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Cut> {
         let is_told = |(_, event): &(usize, &Event)| matches!(event, Event::Told(_));
         let told: Vec<usize> = self.events.iter().enumerate().filter(is_told).map(|(at, _)| at + 1).collect();
@@ -136,14 +137,14 @@ impl Recording {
     }
 }
 
-/// One process, while its calls are read.
+/// A process whose calls are being read.
 struct Life<'a> {
     recording: &'a mut Recording,
     root: &'a Path,
     passed_by: &'a [&'a str],
-    /// What its descriptors stand for, and where the next write goes.
+    /// Its descriptors and their file positions.
     open: HashMap<i64, (Node, Place)>,
-    /// Where syncs that are under way began, by thread.
+    /// Start of unfinished syncs, by thread.
     syncs: HashMap<u32, usize>,
 }
 
@@ -153,7 +154,7 @@ enum Place {
     End,
 }
 
-/// Whether a call that opens something does it to read only.
+/// True if a call opens something read-only.
 fn only_looks(call: &Call<'_>) -> Result<bool> {
     let is_reading = |word: &Word| match word {
         Word::Plain(flags) => flags.contains("flags=O_RDONLY") && !flags.contains("O_CREAT"),
@@ -170,7 +171,7 @@ impl Life<'_> {
                     self.syncs.insert(call.thread, self.recording.events.len());
                 }
                 "sendto" => self.tell(call)?,
-                // From here on another thread may get the same number.
+                // From here on another thread may get the same descriptor.
                 "close" => self.close(call)?,
                 _ => {}
             }
@@ -203,7 +204,7 @@ impl Life<'_> {
                     self.recording.push(Event::Synced { node, begun });
                 }
             }
-            // Only looking changes nothing; its number stands for nothing that is followed here.
+            // Reading changes nothing; the descriptor refers to nothing that is tracked.
             "openat2" if only_looks(call)? => drop(self.open.remove(&call.result)),
             "mkdir" | "linkat" | "link" | "rename" | "renameat" | "unlink" => self.name(call)?,
             other => {
@@ -219,7 +220,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// The path below the directory; `None` for one that is of no interest.
+    /// Returns the path below the directory; `None` if it is ignored.
     fn inside(&self, path: &[u8]) -> Option<PathBuf> {
         let path = Path::new(std::str::from_utf8(path).ok()?).strip_prefix(self.root).ok()?;
         (!self.passed_by.iter().any(|one| path.starts_with(one))).then(|| path.to_owned())
@@ -229,7 +230,7 @@ impl Life<'_> {
         let words = call.words()?;
         let (Some(Word::Text(path)), Some(Word::Plain(flags))) = (words.get(1), words.get(2)) else { return Ok(()) };
         let has = |flag: &str| flags.split('|').any(|one| one == flag);
-        // What had this number before was closed by somebody who is not recorded, such as an exec.
+        // The previous file of this descriptor was closed by an unrecorded call, such as an exec.
         self.open.remove(&call.result);
         let Some(path) = self.inside(path) else { return Ok(()) };
         let node = match self.recording.live.find(&path) {
@@ -239,7 +240,7 @@ impl Life<'_> {
                 self.recording.rename(&path, None, Some(node))?;
                 node
             }
-            // It was there before the recording, or it is being made in another thread.
+            // It existed before the recording, or is being created by another thread.
             None => bail!("{} was opened, and nobody made it", path.display()),
         };
         if let (Node::File(file), true) = (node, has("O_TRUNC")) {
@@ -272,7 +273,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// A call that gives, changes or takes a name.
+    /// Handles a call that adds, changes or removes a name.
     fn name(&mut self, call: &Call<'_>) -> Result<()> {
         let words = call.words()?;
         let mut paths = words.iter().filter_map(|word| if let Word::Text(path) = word { Some(path) } else { None });
@@ -299,7 +300,7 @@ impl Life<'_> {
         }
     }
 
-    /// The frames in what is sent to a client.
+    /// Extracts the frames from data sent to a client.
     fn tell(&mut self, call: &Call<'_>) -> Result<()> {
         let words = call.words()?;
         let Some(Word::Text(bytes)) = words.get(1) else { return Ok(()) };
@@ -321,7 +322,7 @@ impl Recording {
         self.events.push(event);
     }
 
-    /// Gives a node the name `to`, and takes the name `from` away, both in one folder.
+    /// Gives a node the name `to` and removes the name `from`, both in one directory.
     fn rename(&mut self, to: &Path, from: Option<&Path>, node: Option<Node>) -> Result<()> {
         let above = to.parent().context("the directory itself has no name")?;
         let Some(Node::Folder(folder)) = self.live.find(above) else { bail!("nobody made {}", above.display()) };

@@ -1,4 +1,4 @@
-//! A model that says what it was told to say, and nothing else.
+//! A scripted model.
 
 use std::{
     collections::VecDeque,
@@ -18,46 +18,46 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 
-/// One answer. It is cut off if its last step ends neither well nor badly.
+/// One answer. It is cut off if its last step neither completes nor fails.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Turn(pub Vec<Step>);
 
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Words.
+    /// Text.
     Text(String),
     /// Reasoning.
     Thinking(String),
     /// A piece of a tool call.
     Call(CallDelta),
-    /// Nothing, for so long.
+    /// A pause.
     Pause(Duration),
-    /// The end of a good answer.
+    /// Completes the answer.
     Done(Done),
-    /// The end of a bad one.
+    /// Fails the request.
     Fail(Error),
-    /// Nothing, for ever.
+    /// Never continues.
     Hang,
-    /// A bug in the model.
+    /// Panics.
     Panic(String),
 }
 
-/// A question that the model was asked.
+/// A recorded model request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// When, counted from the beginning of the script.
+    /// Time since the beginning of the script.
     pub at: Duration,
-    /// Which model: its name.
+    /// Name of the model.
     pub model: String,
-    /// The question.
+    /// The request.
     pub request: Request,
 }
 
-/// The scripted model. A strict one gives the next turn to each call; a free one asks a function what to say.
+/// The scripted model. A strict one returns the next turn for each request; a free one calls a function.
 ///
-/// With a strict one, a call beyond the last turn fails the run, and [`complaints`](Self::complaints) has it as well,
-/// because a run may cope with a failure. So does a turn that nobody asked for.
+/// With a strict one, a request beyond the last turn fails the run, and is also reported by
+/// [`complaints`](Self::complaints), because a run may tolerate a failure. An unused turn is reported, too.
 #[derive(Debug)]
 pub struct Script {
     spec: Spec,
@@ -72,13 +72,13 @@ struct Inner {
     unexpected: Vec<usize>,
 }
 
-/// Where turns come from.
+/// Source of turns.
 enum Part {
     Strict(VecDeque<Turn>),
     Free(Answers),
 }
 
-/// What a free model says to a question.
+/// Answers of a free model.
 pub type Answers = Box<dyn FnMut(&Request) -> Turn + Send>;
 
 impl fmt::Debug for Part {
@@ -91,22 +91,22 @@ impl fmt::Debug for Part {
 }
 
 impl Script {
-    /// A strict model with these turns. Its clock begins now.
+    /// Creates a strict model with these turns. Its clock starts now.
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
         Self::with(Part::Strict(turns.into_iter().collect()))
     }
 
-    /// A free model.
+    /// Creates a free model.
     pub fn free(answers: Answers) -> Self {
         Self::with(Part::Free(answers))
     }
 
-    /// The same model with another clock.
+    /// Sets the clock.
     pub(crate) fn on(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// The same script, read by another model.
+    /// Sets the model's spec.
     pub fn read_by(self, spec: Spec) -> Self {
         Self { spec, ..self }
     }
@@ -116,12 +116,12 @@ impl Script {
         Self { spec: usual(), clock: Clock::new(), inner: Mutex::new(inner) }
     }
 
-    /// What the model was asked so far.
+    /// Returns the requests so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.lock().seen.clone()
     }
 
-    /// What did not go by the script.
+    /// Returns the deviations from the script.
     pub fn complaints(&self) -> Vec<String> {
         let inner = self.lock();
         let unexpected = inner.unexpected.iter();
@@ -156,7 +156,7 @@ impl Script {
     }
 }
 
-/// The model that reads the script when nothing else is said.
+/// Returns the default model spec.
 pub(crate) fn usual() -> Spec {
     Spec {
         provider: "script".to_owned(),
@@ -168,10 +168,10 @@ pub(crate) fn usual() -> Spec {
     }
 }
 
-/// The model that sums up where a trace names it.
+/// Name of the model used for compaction if a trace configures one.
 pub(crate) const SUMS: &str = "sums";
 
-/// Another model that goes on with the script where the first one does not answer.
+/// A fallback model that continues the script if the primary one fails.
 #[derive(Debug)]
 pub(crate) struct Understudy {
     pub(crate) spec: Spec,
@@ -212,7 +212,7 @@ fn say(Turn(steps): Turn) -> EventStream {
                     continue;
                 }
                 Step::Hang => pending().await,
-                // Without the panic hook, so that the test's output stays clean.
+                // Bypasses the panic hook, so that the test's output stays clean.
                 Step::Panic(text) => resume_unwind(Box::new(text)),
             };
             return Some((event, steps));

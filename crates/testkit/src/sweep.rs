@@ -1,7 +1,7 @@
-//! The crash sweep: a trace is played again and again, and each time the process dies at another commit.
+//! Crash sweep: runs a trace repeatedly, each time with a crash at another commit.
 //!
-//! After the death the hub is started again over the same store, the rest of the trace is played, every run comes to its
-//! end, and each session takes one more message; then all [laws](crate::laws) must hold.
+//! After the crash the hub is restarted with the same store, the rest of the trace is executed, every run finishes, and
+//! each session accepts one more message; then all [invariants](crate::laws) must hold.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use crate::{
     trace::Trace,
 };
 
-/// Where the process dies.
+/// Where the process crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
-    /// At which commit, counted from 1.
+    /// Number of the commit, from 1.
     pub commit: u64,
     /// Before or after it took effect.
     pub death: Death,
 }
 
-/// A trace that was played once without a death, so that it is known what the model says to what.
+/// A trace that was executed once without a crash, to learn the model's answer to each request.
 #[derive(Debug)]
 pub struct Rehearsed {
     trace: Trace,
@@ -32,11 +32,11 @@ pub struct Rehearsed {
     commits: u64,
 }
 
-/// What a model is asked, as far as its script minds: for which message, and after how many answers to it.
+/// A model request as far as the script distinguishes it: its message, and the number of answers so far.
 pub(crate) type Question = (String, usize);
 
 impl Rehearsed {
-    /// Plays a trace by its script.
+    /// Executes a trace by its script.
     pub fn new(trace: &Trace) -> anyhow::Result<Self> {
         let played = play(trace)?;
         let mut said = BTreeMap::new();
@@ -46,13 +46,13 @@ impl Rehearsed {
         Ok(Self { trace: trace.clone(), said, commits: played.commits })
     }
 
-    /// Every place where the process can die.
+    /// Returns every possible crash point.
     pub fn points(&self) -> Vec<Point> {
         let at = |commit| [Death::Unstored, Death::Stored].map(|death| Point { commit, death });
         (1..=self.commits).flat_map(at).collect()
     }
 
-    /// Plays the trace with a death in it.
+    /// Executes the trace with a crash.
     pub fn crash(&self, Point { commit, death }: Point) -> anyhow::Result<Played> {
         let mut trace = self.trace.clone();
         trace.faults.entry(commit).or_default().death = Some(death);
@@ -61,14 +61,14 @@ impl Rehearsed {
     }
 }
 
-/// What the request asks.
+/// Identifies a request.
 pub(crate) fn question(request: &Request) -> Question {
     let mut asked = (String::new(), 0);
     for message in &request.messages {
         match &**message {
             Message::User(user) => {
                 let key = user.extra.get("idempotencyKey").and_then(|key| key.as_str());
-                // What nobody sent is known by how it begins.
+                // A message without an idempotency key is identified by its beginning.
                 let start = || user.content.text().chars().take(40).collect();
                 asked = (key.map_or_else(start, str::to_owned), 0);
             }
@@ -79,7 +79,7 @@ pub(crate) fn question(request: &Request) -> Question {
     asked
 }
 
-/// What the model says to what no script foresaw.
+/// Answer to a request that the script does not know.
 pub(crate) fn fine() -> Turn {
     let done = Done { stop: StopReason::Stop, usage: Usage::default() };
     Turn(vec![Step::Text("ok".to_owned()), Step::Done(done)])

@@ -1,4 +1,4 @@
-//! What happened, section by section: the text of a snapshot.
+//! Formats the outcome of a trace, section by section: the text of a snapshot.
 
 use homard_agent::{Outcome, post::Delivered, tape::State};
 use homard_model::Level;
@@ -21,11 +21,12 @@ use crate::{
     watch::Told,
 };
 
-/// Tells what happened: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`; after a restart also the tools
-/// that were really started, because events tell of those whose answer was known, too, and what hooks were told.
+/// Formats a snapshot: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`; after a restart also the tools
+/// that were actually started, because events also report those whose result was already known, and what hooks
+/// received.
 ///
-/// Left out because they are the same in every trace: of a payload the run's session and agent (the laws check them),
-/// of a stored answer the model's name, and counts of tokens where there are none. Long texts are abridged.
+/// Omitted because they are the same in every trace: a payload's session and agent (the invariants check them), the
+/// model's name in a stored answer, and token counts of zero. Long texts are abridged.
 pub fn tell(played: &Played) -> String {
     let mut lines = vec!["# answers".to_owned()];
     lines.extend(played.calls.iter().flat_map(|call| answers(&call.act, &call.frames)));
@@ -39,7 +40,7 @@ pub fn tell(played: &Played) -> String {
     }
     if !played.rung.is_empty() {
         lines.push("\n# hooks".to_owned());
-        // At one moment nobody is first, but each hears of things in order.
+        // The order of simultaneous invocations is arbitrary, but that of each participant is not.
         let mut rung: Vec<_> = played.rung.iter().collect();
         rung.sort_by_key(|rung| (rung.at, &rung.name));
         lines.extend(rung.iter().map(|rung| format!("{}ms {} {}", rung.at.as_millis(), rung.name, rung.what)));
@@ -83,10 +84,10 @@ fn answers(act: &Act, frames: &[Frame]) -> Vec<String> {
     lines
 }
 
-/// Payloads in order of time; the payload's own time where it is another than that at which it came.
+/// Formats payloads in order of time, with the payload's own timestamp if it differs from the time of arrival.
 fn events(played: &Played) -> Vec<String> {
     let log = &played.log;
-    // In which order they came, as far as they came at one time: by the number of payloads before, then by these.
+    // Order of simultaneous lines: by the number of payloads before, then by these.
     const UNTOLD: u8 = 0;
     const RESTART: u8 = 1;
     const TOLD: u8 = 2;
@@ -156,7 +157,7 @@ fn requests(seen: &[Seen]) -> Vec<String> {
         lines.push(format!("{number} at {}ms{by}{level}", at.as_millis()));
         let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         let first: String = request.system.chars().take(40).collect();
-        // Its words are for the tests of prompts; here counts whether it is another one.
+        // The text of prompts has its own tests; here it only matters whether it changed.
         let known = prompts.iter().position(|prompt| *prompt == request.system);
         let prompt = known.unwrap_or_else(|| {
             prompts.push(request.system.clone());
@@ -164,7 +165,7 @@ fn requests(seen: &[Seen]) -> Vec<String> {
         });
         let limit = if request.may_call { "" } else { " (none may be called)" };
         let setting = format!("  system {} {}, tools {}{limit}", prompt + 1, json!(first), tools.join(" "));
-        // Told again only when it is another one.
+        // Printed only when it changed.
         if before.as_ref() != Some(&setting) {
             lines.push(setting.clone());
         }
@@ -217,7 +218,7 @@ fn brief(block: &Block) -> String {
     }
 }
 
-/// How a run is doing, and what it said.
+/// Formats the state of a run and its replies.
 pub(crate) fn sent(state: &State) -> String {
     let mut line = match state {
         State::Ended(end) => match &end.outcome {
@@ -231,7 +232,7 @@ pub(crate) fn sent(state: &State) -> String {
         State::Refused => "refused".to_owned(),
     };
     if let State::Ended(end) = state {
-        // What made the run fail is told above.
+        // The error of a failed run is printed above.
         let is_told = |reply: &&Payload| reply.kind != ReplyKind::Error || end.outcome == Outcome::Done;
         for reply in end.replies.iter().filter(is_told) {
             line.push_str(&format!(" {}", quoted(&reply.text)));
@@ -256,7 +257,7 @@ fn line(entry: &Entry) -> String {
     abridged(&line).to_string()
 }
 
-/// How long a text may be before its middle is left out, and how much of either side stays.
+/// Length above which the middle of a text is omitted, and length of the parts that are kept.
 const LONG: usize = 1_000;
 const SIDE: usize = 20;
 

@@ -1,4 +1,4 @@
-//! Tools that do what they were told to do: answer, fail, hang, break, report.
+//! Scripted tools: they return, fail, hang, panic and report progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::clock::Clock;
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// How it is called.
+    /// Name.
     pub name: String,
     /// Whether it may be repeated.
     pub class: ToolClass,
@@ -35,37 +35,37 @@ pub struct Definition {
     pub parameters: Value,
 }
 
-/// What a tool does when it is called.
+/// Behaviour of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Behaviour {
-    /// How long until it answers.
+    /// Time until it returns.
     pub takes: Duration,
-    /// What it tells meanwhile, and when. One that is due after the answer is told nevertheless.
+    /// Progress reports and their times. One that is due after the result is sent nevertheless.
     pub reports: Vec<(Duration, String)>,
-    /// Whether it ends when it is told to.
+    /// True if it ends when cancelled.
     pub obeys: bool,
-    /// Whether others may be at work in its run's place meanwhile.
+    /// True if it lends the run's slot to others meanwhile.
     pub lends: bool,
-    /// A background command that it starts, named after the call: when that ends, and how.
+    /// A background command that it starts, named after the call: when it ends, and how.
     pub background: Option<(Duration, String)>,
     /// The background command whose end it reads.
     pub reads: Option<String>,
-    /// What it does in the end.
+    /// What it returns.
     pub answer: Answer,
 }
 
-/// What a tool does in the end.
+/// Result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It answers, well or badly.
+    /// Returns a result, possibly an error.
     Says(ToolResult),
-    /// It breaks.
+    /// Panics.
     Panics(String),
-    /// It never answers.
+    /// Never returns.
     Hangs,
 }
 
-/// The scripted tools of one trace, and what they do: by the id of a call, else by the tool's name.
+/// The scripted tools of one trace and their behaviours, by call id or tool name.
 #[derive(Debug)]
 pub struct Bench {
     behaviours: BTreeMap<String, Behaviour>,
@@ -74,14 +74,14 @@ pub struct Bench {
     inner: Mutex<Inner>,
 }
 
-/// Whether answers say which launch they come from, so that one that stands for two calls is found out.
+/// Whether results name the launch they come from, to detect one that is used for two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbering {
     Plain,
     Numbered,
 }
 
-/// What stands before the number of a launch in a numbered answer.
+/// Separator before the number of a launch in a numbered result.
 pub(crate) const LAUNCH: &str = " from launch ";
 
 #[derive(Debug, Default)]
@@ -91,10 +91,10 @@ struct Inner {
     complaints: Vec<String>,
 }
 
-/// A tool that was really started.
+/// A tool call that was actually started.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub(crate) at: Duration,
     pub(crate) run: RunId,
     pub(crate) call: CallId,
@@ -103,7 +103,7 @@ pub(crate) struct Launch {
 }
 
 impl Bench {
-    /// Tools that behave like this.
+    /// Creates tools with these behaviours.
     pub fn new(behaviours: BTreeMap<String, Behaviour>) -> Arc<Self> {
         Self::on(Clock::new(), behaviours, Numbering::Plain)
     }
@@ -112,12 +112,12 @@ impl Bench {
         Arc::new(Self { behaviours, clock, numbering, inner: Mutex::default() })
     }
 
-    /// The tools that were started, in order.
+    /// Returns the started calls, in order.
     pub(crate) fn launches(&self) -> Vec<Launch> {
         self.lock().launches.clone()
     }
 
-    /// Notes that a tool starts, and what it does; the number is that of the launch.
+    /// Records a start and returns its number and behaviour.
     fn launch(&self, cx: &ToolCx, tool: &Definition) -> (usize, Option<Behaviour>) {
         let behaviour = self.find(cx.call.as_str(), &tool.name);
         let mut inner = self.lock();
@@ -126,7 +126,7 @@ impl Bench {
         (inner.launches.len(), behaviour)
     }
 
-    /// The tools.
+    /// Returns the tools.
     pub fn toolbox(self: &Arc<Self>, definitions: &[Definition]) -> Toolbox {
         let tool = |definition: &Definition| -> Arc<dyn Tool> {
             Arc::new(Scripted { definition: definition.clone(), bench: self.clone() })
@@ -134,7 +134,7 @@ impl Bench {
         Toolbox::new(definitions.iter().map(tool))
     }
 
-    /// What did not go by the script: calls without a behaviour, behaviours without a call.
+    /// Returns deviations from the script: calls without a behaviour, behaviours without a call.
     pub fn complaints(&self) -> Vec<String> {
         let inner = self.lock();
         let unused = self.behaviours.keys().filter(|name| !inner.used.contains(*name));
@@ -162,7 +162,7 @@ impl Bench {
     }
 }
 
-/// Starts a background command, which dies with the process.
+/// Starts a background command, which is lost with the process.
 async fn start(hub: &Hub, cx: &ToolCx, after: Duration, report: String) {
     let (session, id, stop) = (cx.session.clone(), cx.call.to_string(), CancellationToken::new());
     let origin = CommandOrigin::from(&cx.origin);
@@ -234,14 +234,14 @@ async fn act(behaviour: Behaviour, progress: Progress) -> ToolResult {
     let (early, late): (Vec<_>, Vec<_>) =
         reports.into_iter().partition(|(at, _)| *at < takes || answer == Answer::Hangs);
     if !late.is_empty() {
-        // Nobody waits for it, as nobody waits for a tool that goes on talking.
+        // Detached, like a tool that keeps reporting after its result.
         drop(task::spawn("late reports", report(start, late, progress.clone())));
     }
     report(start, early, progress).await;
     sleep_until(start + takes).await;
     match answer {
         Answer::Says(result) => result,
-        // Without the panic hook, so that the test's output stays clean.
+        // Bypasses the panic hook, so that the test's output stays clean.
         Answer::Panics(text) => resume_unwind(Box::new(text)),
         Answer::Hangs => pending().await,
     }
@@ -254,7 +254,7 @@ async fn report(start: Instant, reports: Vec<(Duration, String)>, progress: Prog
     }
 }
 
-/// The tools that every trace has: `exec {cmd}` has effects, `read {path}` has none.
+/// Returns the tools that every trace has: `exec {cmd}` has side effects, `read {path}` has none.
 pub fn usual() -> Vec<Definition> {
     let tool = |name: &str, class, argument: &str| Definition {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Whoever follows all runs: what a gateway would tell its clients, and what is on the tapes themselves.
+//! Follows all runs: records what a gateway would send to its clients, and the events on the tapes.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,40 +14,40 @@ use tokio::{
 
 use crate::clock::Clock;
 
-/// One run as it was heard of.
+/// A recorded run.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) tape: Arc<Tape>,
-    /// In which life of the hub, from 0.
+    /// Hub lifetime, from 0.
     pub(crate) life: usize,
-    /// What is on the tape, in order.
+    /// Events of the tape, in order.
     pub(crate) events: Vec<Event>,
     cursor: Cursor,
     projection: Projection,
-    /// When the words that were not told yet began to come.
+    /// Arrival time of the first text that was not emitted yet.
     text_since: Option<Duration>,
 }
 
-/// A payload on its way to clients.
+/// A payload for clients.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// When it was heard, counted from the beginning.
+    /// Time of arrival since the beginning.
     pub(crate) at: Duration,
-    /// Whose it is: a place in [`Log::runs`].
+    /// Its run: an index into [`Log::runs`].
     pub(crate) run: usize,
     pub(crate) payload: Agent,
 }
 
-/// Everything that was heard.
+/// Everything that was recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) runs: Vec<Heard>,
     pub(crate) told: Vec<Told>,
-    /// What is on a tape and clients are not told: when, how many payloads were told before, whose, and what.
+    /// Tape events that clients do not receive: time, number of payloads before, run, and text.
     pub(crate) untold: Vec<(Duration, usize, usize, String)>,
-    /// What became of what was to be said on channels, and when that was told.
+    /// Results of deliveries, with the time when they were published.
     pub(crate) delivered: Vec<(Duration, Delivered)>,
-    /// When the hub died or stopped and began again, and how many payloads were told before.
+    /// Times of restarts, with the number of payloads before.
     pub(crate) restarts: Vec<(Duration, usize)>,
 }
 
@@ -67,7 +67,7 @@ impl Log {
                 self.untold.push((at, self.told.len(), run, text));
             }
             let payloads = heard.projection.push(event);
-            // Words that were kept back go first, and under their own time.
+            // Buffered text goes first, with its own time.
             let mut time = heard.text_since.filter(|_| !payloads.is_empty()).unwrap_or(at);
             for payload in payloads {
                 self.told.push(Told { at: time, run, payload });
@@ -77,7 +77,7 @@ impl Log {
         }
     }
 
-    /// The hub is gone. What could be seen of its runs was seen.
+    /// The hub is gone: reads the remaining events of its runs.
     pub(crate) fn restart(&mut self, at: Duration) {
         let life = self.restarts.len();
         let last: Vec<_> =
@@ -100,7 +100,7 @@ impl Log {
     }
 }
 
-/// What clients are not told of an event, and whoever reads a snapshot wants to know.
+/// Formats events that clients do not receive, but that are useful in a snapshot.
 fn untold(event: &RunEvent) -> Option<String> {
     match event {
         RunEvent::Waited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
@@ -137,7 +137,7 @@ fn names(runs: &[RunId]) -> String {
     runs.iter().map(RunId::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// A log that survives those who write it.
+/// A log that outlives the tasks that write it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Logbook(Arc<Mutex<Log>>);
 
@@ -146,8 +146,8 @@ impl Logbook {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows all runs until told to stop. Words of one instant are told together, so that the log does not depend on
-    /// the order in which tasks happen to be polled.
+    /// Follows all runs until stopped. Text of one instant is emitted together, so that the log does not depend on the
+    /// order in which tasks are polled.
     pub(crate) async fn follow(
         self,
         mut feed: mpsc::UnboundedReceiver<HubEvent>,
@@ -163,7 +163,7 @@ impl Logbook {
                     HubEvent::Delivery(told) => self.lock().delivered.push((clock.now(), *told)),
                 },
                 () = sleep(Duration::from_millis(1)), if has_text => self.lock().flush(),
-                // A sender that is gone also means that it is over.
+                // A dropped sender also means that it is over.
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }

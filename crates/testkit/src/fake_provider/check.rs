@@ -1,4 +1,4 @@
-//! What a vendor would refuse of a request: above all, calls without results and results without calls.
+//! Validates requests as vendors do: above all, rejects tool calls without results and results without calls.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::dialect::Dialect;
 
-/// What is wrong with a request's body; nothing if a vendor would take it. Ids that it gave itself may have any shape.
+/// Returns what is wrong with a request's body; empty if a vendor would accept it. Ids in `own`, which the provider
+/// issued, may have any format.
 pub fn wrong(dialect: Dialect, body: &Value, own: &HashSet<String>) -> Vec<String> {
     let Some(conversation) = body[dialect.conversation()].as_array() else {
         return vec![format!("there is no conversation in {body}")];
@@ -27,12 +28,12 @@ pub fn wrong(dialect: Dialect, body: &Value, own: &HashSet<String>) -> Vec<Strin
     found.wrong
 }
 
-/// What was found so far.
+/// State of the validation.
 struct Found<'a> {
     wrong: Vec<String>,
-    /// Calls that wait for their results.
+    /// Calls whose results are still missing.
     open: Vec<String>,
-    /// The ids of all calls.
+    /// Ids of all calls.
     ids: HashSet<String>,
     own: &'a HashSet<String>,
 }
@@ -42,12 +43,12 @@ impl Found<'_> {
         self.wrong.push(what.into());
     }
 
-    /// A call; its id is a word of some length, and no other's.
+    /// Records a call; its id must be a word of limited length, and unique.
     fn call(&mut self, id: &Value, longest: usize) {
         let id = id.as_str().unwrap_or_default();
         let is_word = id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'));
         let is_fitting = is_word && (1..=longest).contains(&id.len());
-        // The loop tells two calls of one answer apart by this end.
+        // The agent loop appends this suffix to tell duplicate call ids of one answer apart.
         if !is_fitting && !self.own.contains(id.trim_end_matches("_again")) {
             self.tell(format!("{id:?} is no id of a call"));
         }
@@ -65,7 +66,7 @@ impl Found<'_> {
         }
     }
 
-    /// Something comes that must not stand between a call and its result.
+    /// Reports an error if calls are still open before something that must not come between a call and its result.
     fn nothing_open(&mut self, before: &str) {
         if !self.open.is_empty() {
             self.tell(format!("{before} comes before the results of {:?}", self.open));
@@ -107,7 +108,7 @@ fn anthropic(messages: &[Value], found: &mut Found<'_>) {
                 "tool_result" => found.result(&block["tool_use_id"]),
                 "text" if is_blank(&block["text"]) => found.tell("a blank text"),
                 "thinking" if is_blank(&block["signature"]) => found.tell("thoughts without a signature"),
-                // What a user says stands behind all results.
+                // User content must come after all results.
                 _ if role == "user" => found.nothing_open("a word"),
                 _ => {}
             }
@@ -152,7 +153,7 @@ fn responses(items: &[Value], found: &mut Found<'_>) {
         match kind {
             "function_call" => found.call(&item["call_id"], 64),
             "function_call_output" => found.result(&item["call_id"]),
-            // Calls of one answer stand side by side, with reasoning between them at most.
+            // Calls of one answer are adjacent, except for reasoning between them.
             "reasoning" => {}
             _ if item["role"] == "user" => found.nothing_open("a user"),
             _ => {}
@@ -171,7 +172,7 @@ fn gemini(contents: &[Value], found: &mut Found<'_>) {
     if contents.first().is_some_and(|content| content["role"] != "user") {
         found.tell("a user must begin");
     }
-    // The names of the calls at hand: here they count as much as ids, which older models do not have.
+    // Names of the open calls: they matter as much as ids, which older models do not have.
     let mut names: Vec<&Value> = Vec::new();
     for content in contents {
         let parts: Vec<&Value> = list(&content["parts"]).collect();
@@ -211,7 +212,7 @@ mod tests {
         super::wrong(dialect, body, &HashSet::new())
     }
 
-    /// A good conversation of each wire: a word, an answer with two calls, their results.
+    /// Returns a valid conversation: a user message, an answer with two calls, their results.
     fn good(dialect: Dialect) -> Value {
         match dialect {
             Dialect::Anthropic => json!({"messages": [

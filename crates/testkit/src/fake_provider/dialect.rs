@@ -1,10 +1,10 @@
-//! The four wires as their vendors speak them.
+//! Encoders for the four wire formats.
 
 use serde_json::{Value, json};
 
 use super::Said;
 
-/// A wire.
+/// A wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dialect {
     /// Anthropic's Messages.
@@ -17,23 +17,23 @@ pub enum Dialect {
     Gemini,
 }
 
-/// What a prompt was, and how much of it was known.
+/// Token counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
-    /// All of it.
+    /// Prompt tokens.
     pub prompt: u64,
-    /// What was known.
+    /// Cached prompt tokens.
     pub cached: u64,
-    /// What the model wrote.
+    /// Output tokens.
     pub written: u64,
 }
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its bytes.
+    /// Encoded bytes.
     pub text: String,
-    /// Whether it is a piece of something, so that nobody could tell a second one from a repeated one.
+    /// True for a delta, of which a reader could not tell a second one from a duplicate.
     pub is_piece: bool,
 }
 
@@ -48,10 +48,10 @@ impl Event {
 }
 
 impl Dialect {
-    /// All of them.
+    /// All wire formats.
     pub const ALL: [Self; 4] = [Self::Anthropic, Self::Chat, Self::Responses, Self::Gemini];
 
-    /// Its name in configs.
+    /// Returns its name in configs.
     pub fn api(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic-messages",
@@ -61,7 +61,7 @@ impl Dialect {
         }
     }
 
-    /// What stands before its own path in a URL.
+    /// Returns the prefix of its URL path.
     pub(super) fn base(self) -> &'static str {
         match self {
             Self::Anthropic => "",
@@ -70,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// The wire and the model of a request.
+    /// Determines the wire format and the model of a request.
     pub(super) fn of(path: &str, body: &str) -> Option<(Self, String)> {
         if let Some(rest) = path.strip_prefix("/v1beta/models/") {
             return Some((Self::Gemini, rest.strip_suffix(":streamGenerateContent?alt=sse")?.to_owned()));
@@ -85,7 +85,7 @@ impl Dialect {
         Some((dialect, body["model"].as_str()?.to_owned()))
     }
 
-    /// The field of a request that holds the conversation.
+    /// Returns the request field that contains the conversation.
     pub fn conversation(self) -> &'static str {
         match self {
             Self::Anthropic | Self::Chat => "messages",
@@ -94,7 +94,7 @@ impl Dialect {
         }
     }
 
-    /// An error in the middle of a stream.
+    /// Encodes an error within a stream.
     pub(super) fn error(self, name: &str, message: &str) -> String {
         match self {
             Self::Anthropic => named("error", &json!({"type": "error", "error": {"type": name, "message": message}})),
@@ -109,7 +109,7 @@ impl Dialect {
         }
     }
 
-    /// The body of a refusal.
+    /// Encodes the body of an error response.
     pub(super) fn refusal(self, name: &str) -> String {
         let message = "the fake provider was told to refuse this";
         match self {
@@ -129,7 +129,7 @@ fn named(name: &str, json: &Value) -> String {
     format!("event: {name}\ndata: {json}\n\n")
 }
 
-/// An answer as a wire says it.
+/// Encodes an answer.
 pub(super) fn tell(dialect: Dialect, said: &Said, tokens: Tokens) -> Vec<Event> {
     match dialect {
         Dialect::Anthropic => anthropic(said, tokens),

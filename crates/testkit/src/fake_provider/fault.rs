@@ -1,38 +1,38 @@
-//! What can go wrong with an answer.
+//! Faults of an answer.
 
 use super::dialect::{Dialect, Event};
 use crate::chance::Dice;
 
-/// In how many places of an answer something can go wrong.
+/// Number of positions in an answer at which a fault can occur.
 pub const PLACES: u64 = 20;
 
-/// What goes wrong. A place is a twentieth of the answer; before the first even the head is missing.
+/// A fault. A position is a twentieth of the answer; at position 0 even the response head is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing more comes, and the connection stays.
+    /// Sends nothing more, and keeps the connection open.
     Stall(u64),
-    /// The connection breaks, between any two bytes.
+    /// Drops the connection, between any two bytes.
     Cut(u64),
-    /// Bytes that mean nothing, and then the end of the body.
+    /// Sends invalid bytes and ends the body.
     Garbage(u64),
-    /// An error as the wire tells it in a stream.
+    /// Sends an error event of the wire format.
     InStream(u64),
-    /// An event comes twice. Only one that a reader could know again: pieces of words bear no number on most wires.
+    /// Sends an event twice; only one that a reader can recognize, because most wire formats do not number deltas.
     Twice(u64),
-    /// An event comes after the next one.
+    /// Swaps an event with the next one.
     Disorder(u64),
-    /// 429; `true` with the time to wait.
+    /// 429; `true` includes the time to wait.
     TooMany(bool),
-    /// 429 and a wait that nobody wants to wait for.
+    /// 429 with an unacceptably long time to wait.
     TooManyForLong,
-    /// Another refusal, by its status.
+    /// Another error status.
     Refused(u16),
-    /// A page of a hotel's network, called a success.
+    /// An HTML page with status 200, like that of a captive portal.
     Page,
 }
 
 impl Fault {
-    /// Every fault, at a place where that matters.
+    /// Returns every fault, at this position where that matters.
     pub fn all(place: u64) -> Vec<Self> {
         let mut all = vec![
             Self::Stall(place),
@@ -50,14 +50,14 @@ impl Fault {
         all
     }
 
-    /// Any of them.
+    /// Returns a random fault.
     pub fn any(dice: &mut Dice) -> Self {
         let place = dice.below(PLACES);
         *dice.pick(&Self::all(place))
     }
 }
 
-/// The events of an answer after something went wrong with them.
+/// Applies a fault to the events of an answer.
 pub(super) fn spoil(fault: Option<Fault>, dialect: Dialect, mut events: Vec<Event>) -> Vec<Event> {
     let at = |place: u64| (events.len() as u64 * place / PLACES) as usize;
     match fault {

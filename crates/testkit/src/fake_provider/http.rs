@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: a server that keeps to it could not break it.
+//! Hand-written HTTP/1.1, because a real server library could not violate the protocol.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::chance::Dice;
 
-/// The longest piece of an answer that is split.
+/// Maximum size of a piece of a split answer.
 const PIECE: u64 = 90;
 
 pub(super) struct Request {
@@ -31,7 +31,7 @@ impl Connection {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// The next request; `None` when the client is done.
+    /// Reads the next request; `None` when the client is done.
     pub(super) async fn read(&mut self) -> io::Result<Option<Request>> {
         let mut line = String::new();
         if self.0.read_line(&mut line).await? == 0 {
@@ -51,7 +51,7 @@ impl Connection {
         Ok(Some(Request { path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
     }
 
-    /// Answers. An error means that the connection is of no more use, be it broken by the client or on purpose.
+    /// Sends a reply. An error means that the connection is unusable, closed by the client or on purpose.
     pub(super) async fn answer(&mut self, dialect: Dialect, reply: &Reply, tokens: Tokens) -> io::Result<()> {
         let body = || {
             let events = spoil(reply.fault, dialect, dialect::tell(dialect, &reply.said, tokens));
@@ -93,7 +93,7 @@ impl Connection {
                 self.write(b"0\r\n\r\n").await
             }
             Err(place) => {
-                // The last byte is never sent, so that what is cut is never whole.
+                // The last byte is never sent, so that a cut answer is never complete.
                 let end = (body.len() - 1) as u64 * place / PLACES;
                 self.body(&body.as_bytes()[..end as usize], reply.split).await?;
                 match reply.fault {
@@ -108,7 +108,7 @@ impl Connection {
         self.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await
     }
 
-    /// Sends a body's bytes, in pieces that end anywhere.
+    /// Sends the bytes of a body in arbitrary pieces.
     async fn body(&mut self, mut bytes: &[u8], split: Option<u64>) -> io::Result<()> {
         let mut dice = split.map(Dice::new);
         while !bytes.is_empty() {
@@ -130,7 +130,7 @@ impl Connection {
         self.write(format!("{head}{body}").as_bytes()).await
     }
 
-    /// Says nothing until the client hangs up.
+    /// Sends nothing until the client disconnects.
     async fn wait(&mut self) -> io::Result<()> {
         self.0.read_u8().await?;
         Err(io::ErrorKind::InvalidData.into())

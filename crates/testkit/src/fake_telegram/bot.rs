@@ -1,4 +1,4 @@
-//! The bot's side of Telegram: updates that wait, and chats with what people see there.
+//! Server-side state of the bot: pending updates, and the messages in chats.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::{Call, Fault, Seen, denied, good, markup};
 use crate::fake_http::Reply;
 
-/// Everything that Telegram knows of a bot.
+/// Everything that Telegram knows about a bot.
 #[derive(Debug, Default)]
 pub(super) struct Bot {
     pub(super) updates: Vec<Value>,
-    /// Those that were asked away, for a server that forgets that.
+    /// Acknowledged updates, for a fault that sends them again.
     old: Vec<Value>,
     pub(super) faults: Vec<(String, Fault)>,
     pub(super) files: BTreeMap<String, Vec<u8>>,
@@ -36,14 +36,14 @@ impl Bot {
         number
     }
 
-    /// Keeps a call and says what goes wrong with it.
+    /// Records a call and returns its fault.
     pub(super) fn called(&mut self, call: &Call) -> Option<Fault> {
         self.calls.push(call.clone());
         let at = self.faults.iter().position(|(method, _)| *method == call.method)?;
         Some(self.faults.remove(at).1)
     }
 
-    /// A poller asks. What is before its offset is forgotten, and so is any other poller.
+    /// Starts a poll. Acknowledges updates before its offset, and terminates any other poll.
     pub(super) fn begin_poll(&mut self, params: &Value) -> Result<u64, &'static str> {
         if self.has_webhook {
             return Err("Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first");
@@ -58,7 +58,7 @@ impl Bot {
         Ok(self.polls)
     }
 
-    /// What a poller gets now; none if it is to wait.
+    /// Returns the response to a poll; `None` if it has to wait.
     pub(super) fn poll(&self, poll: u64, params: &Value, fault: Option<&Fault>) -> Option<Reply> {
         if poll != self.polls {
             let why =
@@ -78,7 +78,7 @@ impl Bot {
         (!updates.is_empty()).then(|| good(&json!(updates)))
     }
 
-    /// Does what a method does.
+    /// Executes a method.
     pub(super) fn answer(&mut self, call: &Call) -> Reply {
         let params = &call.params;
         match call.method.as_str() {
@@ -120,7 +120,7 @@ impl Bot {
         };
         self.last_message += 1;
         let id = self.last_message;
-        // A form has texts where JSON has numbers and objects.
+        // A form has strings where JSON has numbers and objects.
         let read = |name: &str| {
             let value = &params[name];
             value.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| value.clone())
@@ -148,7 +148,7 @@ impl Bot {
     }
 }
 
-/// The words of a message, without tags; a refusal if Telegram would not take them.
+/// Returns the text of a message without tags; an error if Telegram would reject it.
 fn words(params: &Value, field: &str, limit: usize) -> Result<String, Reply> {
     let given = params[field].as_str().unwrap_or_default();
     let text = if params["parse_mode"] == "HTML" { markup::text(given) } else { Ok(given.to_owned()) };

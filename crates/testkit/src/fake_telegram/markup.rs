@@ -1,8 +1,8 @@
-//! HTML as Telegram reads it: few tags, each closed in its order, and few entities.
+//! HTML as Telegram parses it: few tags, properly nested, and few entities.
 
 const TAGS: [&str; 8] = ["b", "i", "u", "s", "a", "code", "pre", "blockquote"];
 
-/// The text of some HTML, or what is wrong with it.
+/// Returns the text of some HTML, or what is wrong with it.
 pub(super) fn text(html: &str) -> Result<String, String> {
     let (mut text, mut open): (String, Vec<&str>) = (String::new(), Vec::new());
     let mut rest = html;

@@ -1,13 +1,13 @@
-//! A form with a file, read.
+//! Parser for multipart forms with a file.
 
 use serde_json::{Map, Value, json};
 
 use crate::fake_http::Request;
 
-/// A file of a form: the parameter, what it is called, and its bytes.
+/// A file of a form: parameter, file name and bytes.
 type File = (String, String, Vec<u8>);
 
-/// The parameters and the file of a form; none if the request has no form.
+/// Returns the parameters and the file of a form; `None` if the request has no form.
 pub(super) fn read(request: &Request) -> Option<(Value, File)> {
     let boundary = request.header("content-type")?.strip_prefix("multipart/form-data; boundary=")?;
     let boundary = format!("--{boundary}").into_bytes();
@@ -27,7 +27,7 @@ pub(super) fn read(request: &Request) -> Option<(Value, File)> {
     Some((Value::Object(params), file?))
 }
 
-/// The parts between boundaries, without what is before the first and after the last.
+/// Returns the parts between boundaries, without preamble and epilogue.
 fn split<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
     let places = body.windows(boundary.len()).enumerate().filter(|(_, window)| *window == boundary);
     let places: Vec<usize> = places.map(|(at, _)| at).collect();

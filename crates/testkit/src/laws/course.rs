@@ -1,4 +1,4 @@
-//! What must hold of a run's course: every moment has one name, and what it tells is what those who followed it saw.
+//! Invariants of timelines: spans are contiguous, and they agree with the events that subscribers saw.
 
 use homard_agent::{RunEvent, event::End, tape::State};
 use homard_store::{Ended, RunRow, RunState, Step, Steps, What};
@@ -9,7 +9,7 @@ use crate::{
     watch::{Heard, Told},
 };
 
-/// Everything that is wrong with the courses of all runs that are over.
+/// Returns all violations in the timelines of finished runs.
 pub(super) fn broken(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in played.rows.values() {
@@ -27,7 +27,7 @@ pub(super) fn broken(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// The course as it is told of this run: one that went into another has to do with what that did since it came.
+/// Returns the timeline as shown for this run: for an absorbed run, the host's since its acceptance.
 fn seen(row: &RunRow, steps: &Steps) -> Steps {
     if row.host.is_some() { steps.since(row.accepted_at) } else { steps.clone() }
 }
@@ -36,7 +36,7 @@ fn main_steps(steps: &Steps) -> impl Iterator<Item = &Step> {
     steps.all().iter().filter(|step| !step.what.is_aside())
 }
 
-/// Main steps follow one another from the acceptance to the end: no gap, no overlap, to the millisecond.
+/// Main spans are contiguous from acceptance to end: no gap, no overlap, to the millisecond.
 fn tiled(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
     let mut mark = row.accepted_at;
     for step in main_steps(steps) {
@@ -50,7 +50,7 @@ fn tiled(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
     (!is_whole).then(|| format!("{} of {all} ms have a name, up to {mark} of {ended_at}", steps.accounted()))
 }
 
-/// What happened beside the main steps happened between the acceptance and the end, and says what it was.
+/// Side spans are between acceptance and end, and are labelled.
 fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
     let is_fine = |step: &Step| {
         let has_name = match &step.what {
@@ -81,7 +81,7 @@ fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
     Some(format!("a step without a name, or outside of the run: {wrong:?}"))
 }
 
-/// While the process was gone, nothing is said to have been done: a run in line waited, one at work was left alone.
+/// While the process was down, nothing is recorded as done: a queued run waited, an active one was suspended.
 fn down(played: &Played, row: &RunRow, steps: &Steps) -> Option<String> {
     let (began, ended) = (row.started_at?, main_steps(steps).last()?.to);
     let gone = played.log.restarts.iter().map(|(at, _)| {
@@ -101,8 +101,8 @@ fn is_idle(what: &What) -> bool {
     matches!(what, What::Down | What::Held | What::Queued { .. } | What::More { .. })
 }
 
-/// Nothing is done between the end of a run and the moment when clients are told of it, but for the commit: no hook, no
-/// other commit, nothing whose time would be in no step.
+/// Between the end of a run and its publication there is nothing but the commit: no hook, no other commit, nothing
+/// whose time would be in no span.
 fn ends_last(played: &Played, place: usize, end: &End) -> Option<String> {
     let is_end = |told: &&Told| told.run == place && matches!(phase(told), Some("end" | "error"));
     let told = EPOCH_MS + played.log.told.iter().rfind(is_end)?.at.as_millis() as u64;
@@ -111,14 +111,14 @@ fn ends_last(played: &Played, place: usize, end: &End) -> Option<String> {
     (!is_fine).then(|| format!("ended at {}, and its end was told at {told}; commits took {commit} ms", end.ended_at))
 }
 
-/// What is stored of a run is what those who followed it saw.
+/// The stored timeline agrees with the published events.
 fn agrees(played: &Played, row: &RunRow, (heard, end): (&Heard, &End)) -> Vec<String> {
     let RunState::Ended(ended) = &row.state else { return Vec::new() };
     let mut wrong = Vec::new();
     if (&ended.outcome, ended.ended_at) != (&end.outcome, end.ended_at) {
         wrong.push(format!("ended with {:?} at {}, and it was told {end:?}", ended.outcome, ended.ended_at));
     }
-    // What a guest's host did is told with the host; what never began has nothing to tell.
+    // The work of an absorbed run's host is recorded with the host; a run that never started has no spans.
     if row.host.is_some() || played.disk_failed || ended.steps.all().len() == Steps::MAX || end.started_at.is_none() {
         return wrong;
     }
@@ -131,8 +131,8 @@ fn agrees(played: &Played, row: &RunRow, (heard, end): (&Heard, &End)) -> Vec<St
     wrong
 }
 
-/// Whether an answer was written in the very millisecond in which a restart took the run up: then nobody can tell which
-/// came first. It takes a process that starts in no time.
+/// True if an answer has the same millisecond as the restart that resumed the run: then their order is ambiguous. This
+/// requires a process that starts in zero time.
 fn is_at_once(heard: &Heard) -> bool {
     let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
     let is_at = |at: u64| {
@@ -142,7 +142,8 @@ fn is_at_once(heard: &Heard) -> bool {
     began.is_some_and(|began| is_at(began.at))
 }
 
-/// What the questions took is what the run took. Whoever sums up or writes notes is not told as a question.
+/// The token usage of the model requests adds up to that of the run. Requests for compaction or memory flush are not
+/// recorded as model requests.
 fn adds_up(row: &RunRow, ended: &Ended) -> Option<String> {
     let is_more = |step: &Step| matches!(step.what, What::Compaction { .. });
     if ended.steps.all().iter().any(is_more) || row.method == "memory-flush" {
@@ -158,13 +159,13 @@ fn adds_up(row: &RunRow, ended: &Ended) -> Option<String> {
     (took != whole).then(|| format!("its questions took {took} tokens, and it took {whole}: {:?}", ended.steps.all()))
 }
 
-/// What was seen of each kind, and what is told of it.
+/// Returns what was observed and what is recorded, for each kind.
 fn counts(heard: &Heard, steps: &Steps) -> Vec<(&'static str, Vec<String>, Vec<String>)> {
     let (seen, told) = (saw(heard), tells(steps));
     KINDS.iter().zip(seen).zip(told).map(|((kind, seen), told)| (*kind, seen, told)).collect()
 }
 
-/// What is compared, each in its order.
+/// Kinds of things that are compared, each in order.
 const KINDS: [&str; 10] = [
     "models",
     "retries",
@@ -178,12 +179,12 @@ const KINDS: [&str; 10] = [
     "places",
 ];
 
-/// What the events tell.
+/// Extracts the observations from the events.
 fn saw(heard: &Heard) -> [Vec<String>; 10] {
     let mut seen: [Vec<String>; 10] = Default::default();
     let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, moved] = &mut seen;
     let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
-    // The question that is open, and why it failed.
+    // The open model request, and why it failed.
     let mut open: Option<(String, Option<&str>)> = None;
     for event in &heard.events {
         match &event.kind {
@@ -193,7 +194,7 @@ fn saw(heard: &Heard) -> [Vec<String>; 10] {
                 );
                 open = Some((format!("{}/{}", asked.provider, asked.model), None));
             }
-            // Of a question before a restart, only the answer is known.
+            // Of a request before a restart, only the answer is known.
             RunEvent::Assistant { said, .. } => {
                 let before = began.is_none_or(|began| said.timestamp < began);
                 let model = open.take().map(|(model, _)| model);
@@ -206,7 +207,7 @@ fn saw(heard: &Heard) -> [Vec<String>; 10] {
                 tools.push(format!("{} {call} {}", result.tool_name, result.is_error));
             }
             RunEvent::Switched { from, reason, why } => switches.push(format!("{from} {reason} {why}")),
-            // What is said after it is no answer to the question before it.
+            // What follows does not answer the request before it.
             RunEvent::Compacting => models.extend(open.take().map(|(model, error)| question(&model, error))),
             RunEvent::Compacted { before, after, way, input, .. } => {
                 compactions.push(format!("{before} {after} {way} {input:?}"));
@@ -239,12 +240,12 @@ fn saw(heard: &Heard) -> [Vec<String>; 10] {
     seen
 }
 
-/// A question to a model, in a line.
+/// Formats a model request in a line.
 fn question(model: &str, error: Option<&str>) -> String {
     format!("{model} {:?}", error.map(|error| error.chars().take(300).collect::<String>()))
 }
 
-/// What the steps tell.
+/// Extracts the records from the spans.
 fn tells(steps: &Steps) -> [Vec<String>; 10] {
     let mut told: [Vec<String>; 10] = Default::default();
     let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, moved] = &mut told;
@@ -290,7 +291,7 @@ mod tests {
                          model pause 10ms ; call c1 read {\"path\":\"a\"} ; usage in=5 out=1\ntool c1 takes 50ms says \"A\"\n\
                          model hang\nat 9s restart\nmodel pause 20ms ; text \"There.\" ; usage in=6 out=1\n";
 
-    /// How the complaints begin about a trace whose steps were spoilt.
+    /// Returns the beginnings of the complaints about a trace whose spans were manipulated.
     fn complaints(spoil: impl FnOnce(&mut Vec<Step>)) -> Vec<String> {
         let mut played = play(&Trace::read("x.trace", TRACE).unwrap()).unwrap();
         let row = played.rows.values_mut().next().unwrap();

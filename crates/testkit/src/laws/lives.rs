@@ -1,4 +1,4 @@
-//! What holds over all lives of the hub: nothing that was taken in is lost, nothing is done twice.
+//! Invariants across all hub lifetimes: accepted runs are not lost, and nothing is done twice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,14 +34,14 @@ use crate::{
     watch::Heard,
 };
 
-/// Everything that is not as it must be.
+/// Returns all violations.
 pub(super) fn broken(played: &Played) -> Vec<String> {
     let laws = [ends, stops, told_once, messages::broken, events, replies, launches, answers, waits, lines]
         .map(|law: fn(&Played) -> Vec<String>| law(played));
     laws.concat()
 }
 
-/// The end of a run, if the store has it.
+/// Returns the outcome of a run, if the store has it.
 fn outcome<'a>(played: &'a Played, run: &RunId) -> Option<&'a Outcome> {
     match &played.rows.get(run)?.state {
         RunState::Ended(ended) => Some(&ended.outcome),
@@ -49,13 +49,13 @@ fn outcome<'a>(played: &'a Played, run: &RunId) -> Option<&'a Outcome> {
     }
 }
 
-/// Whoever was told that a message is taken in can rely on it: its run is in the store and ends exactly once.
+/// Every run that was acknowledged as accepted is in the store and ends exactly once.
 fn ends(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     let lost = played.promises.accepted.iter().filter(|run| !played.rows.contains_key(run));
     wrong.extend(lost.map(|run| format!("run {run} was acknowledged and is not in the store")));
     for run in played.rows.keys() {
-        // One that became a part of another ends with it.
+        // An absorbed run ends with its host.
         let hosts = played.taken.hosts.get(run).into_iter().flatten();
         let count: usize = hosts.chain([run]).filter_map(|run| played.taken.ends.get(run)).sum();
         match (count, outcome(played, run)) {
@@ -69,7 +69,7 @@ fn ends(played: &Played) -> Vec<String> {
             (count, outcome) => wrong.push(format!("run {run} ended {count} times in the store, with {outcome:?}")),
         }
     }
-    // One that was cut short by a stop goes on with the next start, so it must not have ended.
+    // A run interrupted by a shutdown continues at the next start, so it must not have ended.
     let last = |heard: &&Heard| played.stopped && heard.life == played.log.restarts.len();
     let suspended = played.log.runs.iter().filter(last).filter(|heard| is_cut_short(played, heard));
     let ended = suspended.filter(|heard| outcome(played, heard.tape.run()).is_some() && !played.disk_failed);
@@ -77,16 +77,16 @@ fn ends(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// Whether a message may stay without an answer: a bad disk or a third death is reason enough.
+/// True if a run may end without an answer: because of a bad disk or a third crash.
 fn is_forgiven(played: &Played, outcome: &Outcome) -> bool {
-    // A guard that cannot answer never can: that is the trace.
+    // A guard that cannot answer never can: that is what the trace tests.
     if matches!(outcome, Outcome::Failed(failure) if failure.message.contains("the guard ")) {
         return !played.rung.is_empty();
     }
     played.disk_failed || outcome.error().is_some_and(|error| error.starts_with("INTERRUPTED"))
 }
 
-/// A run that somebody was told is stopped is not taken up again by a later life.
+/// A run that was acknowledged as stopped is not resumed by a later lifetime.
 fn stops(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     for (at, run) in played.promises.stopped.iter().filter(|_| !played.disk_failed) {
@@ -99,7 +99,7 @@ fn stops(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// The end of a run is told in one life at most, and as the store has it.
+/// The end of a run is published in at most one lifetime, and as the store has it.
 fn told_once(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut over = BTreeSet::new();
@@ -115,7 +115,7 @@ fn told_once(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// What somebody was told that the next run of a session learns is learned once: with a message, or it still waits.
+/// An acknowledged system event reaches the session exactly once: with a message, or it is still pending.
 fn events(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     for (key, text) in &played.promises.events {
@@ -135,7 +135,7 @@ fn events(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// What is stored as the reply of a run was said in it. A run that was held and released stands in its transcript twice.
+/// The stored reply of a run was said in that run. A run that was held and released is in its transcript twice.
 fn replies(played: &Played) -> Vec<String> {
     let mut said: BTreeMap<&str, BTreeSet<&EntryId>> = BTreeMap::new();
     for part in played.transcripts().flat_map(|(_, entries)| parts(entries)) {
@@ -151,7 +151,7 @@ fn replies(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// A tool with effects is started once for each call that is in the transcript, and never for one that is not.
+/// A tool with side effects is started at most once for each call in the transcript, and never for another.
 fn launches(played: &Played) -> Vec<String> {
     let mut allowed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for part in played.transcripts().flat_map(|(_, entries)| parts(entries)) {
@@ -167,7 +167,7 @@ fn launches(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// What a tool answered stands for one call.
+/// A tool's answer belongs to one call.
 fn answers(played: &Played) -> Vec<String> {
     let mut known = BTreeSet::new();
     let entries = played.transcripts().flat_map(|(_, entries)| entries);
@@ -184,7 +184,8 @@ fn answers(played: &Played) -> Vec<String> {
         .collect()
 }
 
-/// Whoever waits after everything learns the end that is stored, with the same words as whoever waited at the end.
+/// A client that waits after everything has ended gets the stored outcome, with the same text as one that waited at the
+/// end.
 fn waits(played: &Played) -> Vec<String> {
     let wrong = played.waited.iter().filter(|(run, waited)| match waited {
         Waited::Ended(report) => Some(report.outcome()) != outcome(played, run),
@@ -207,20 +208,20 @@ fn waits(played: &Played) -> Vec<String> {
     wrong.chain(differs).collect()
 }
 
-/// A stored message as it is, and as a model may see it: what no provider takes is mended in the copy.
+/// Returns a stored message as it is and as a model may see it: what no provider accepts is repaired in the copy.
 fn as_shown(message: &Message, zone: Option<&TimeZone>) -> Vec<Arc<Message>> {
     let stored = Arc::new(message.clone());
     let policy = Policy::of("scripted", "script", "script-1");
     let mended = repair::for_model(std::slice::from_ref(&stored), &policy);
     let mut shown: Vec<_> = mended.into_iter().take(1).chain([stored]).collect();
-    // One that came with a time gets no other, so without is right, too.
+    // A message that came with a time gets no other, so the version without is valid, too.
     if let Some(zone) = zone {
         shown.extend(shown.clone().iter().filter_map(|message| with_time(message, zone)));
     }
     spelled_out(shown)
 }
 
-/// The words of a person with the time at which they were written there.
+/// Returns a user message with its time prepended.
 fn with_time(message: &Message, zone: &TimeZone) -> Option<Arc<Message>> {
     let Message::User(user) = message else { return None };
     let at = Timestamp::from_millisecond(user.timestamp.try_into().ok()?).ok()?.to_zoned(zone.clone());
@@ -236,7 +237,7 @@ fn with_time(message: &Message, zone: &TimeZone) -> Option<Arc<Message>> {
     Some(Arc::new(Message::User(user)))
 }
 
-/// Whether a message is several in one, as wires want it that take turns in turn.
+/// True if a message consists of several merged ones, as required by wire formats with strictly alternating turns.
 fn is_joined(message: &Message, shown: &[Arc<Message>]) -> bool {
     let blocks = |message: &Message| match message {
         Message::User(User { content: Content::Text(words), .. }) => vec![Block::text(words)],
@@ -250,14 +251,14 @@ fn is_joined(message: &Message, shown: &[Arc<Message>]) -> bool {
     !own.is_empty() && own.iter().all(|block| known.contains(block))
 }
 
-/// Whether a message is what a model is asked to sum up, or what came of it.
+/// True if a message is a request for a summary, or the summary itself.
 fn sums_up(message: &Message) -> bool {
     let Message::User(user) = message else { return false };
     let text = user.content.text();
     ["<conversation>", "<summary>", "<previous-summary>", "<checkpoint "].iter().any(|mark| text.contains(mark))
 }
 
-/// Whether a compaction shows the results that it kept shorter than they are on disk.
+/// True if a compaction shows the tool results that it kept truncated.
 fn shortens_results(entry: &Entry) -> bool {
     json!(entry)["details"]["resultChars"].is_u64()
 }
@@ -266,7 +267,7 @@ fn says_prelude(entry: &Entry) -> bool {
     json!(entry)["customType"] == "google-turn-ordering-bootstrap"
 }
 
-/// What the model is shown is what is on disk: in the last life, where everything got there.
+/// The model sees what is on disk; checked for the last lifetime, in which everything was stored.
 fn lines(played: &Played) -> Vec<String> {
     if played.disk_failed {
         return Vec::new();
@@ -274,12 +275,12 @@ fn lines(played: &Played) -> Vec<String> {
     let entries = || played.transcripts().flat_map(|(_, entries)| entries);
     let shown: Vec<_> =
         entries().filter_map(message).flat_map(|message| as_shown(message, played.zone.as_ref())).collect();
-    // Where a transcript says so, the model is shown a turn of a user before it that nobody took.
+    // If a transcript says so, the model sees an additional user turn before it, which was never sent.
     let preludes = usize::from(entries().any(says_prelude));
     let are_pruned = played.sessions.iter().any(|(_, session)| session.record.extra.contains_key("homardPruning"));
     let are_short = are_pruned || entries().any(shortens_results);
     let is_short = |message: &Message| are_short && matches!(message, Message::ToolResult(_));
-    // What hooks add to a message is on no disk.
+    // What hooks add to a message is not stored.
     let has_more = played.asked_hooks("before_agent_start") || played.asked_hooks("before_prompt_build");
     let is_framed = |message: &Message| has_more && shown.iter().any(|line| frames(message, line));
     let mut wrong = Vec::new();
@@ -293,7 +294,7 @@ fn lines(played: &Played) -> Vec<String> {
                 && !is_short(message)
                 && !is_framed(message)
         };
-        // What is said when notes are stored is on no disk.
+        // The messages of a memory flush are not stored.
         let is_flush =
             |message: &Message| matches!(message, Message::User(user) if user.content.text().ends_with(FLUSH));
         let told = seen.request.messages.iter().take_while(|message| !is_flush(message));
@@ -303,7 +304,7 @@ fn lines(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// Whether a message has all the words of another one, and more around them or between what was noted and what was said.
+/// True if a message contains all the text of another one, with additions around it or between its paragraphs.
 fn frames(message: &Message, line: &Message) -> bool {
     match (message, line) {
         (Message::User(more), Message::User(said)) => {

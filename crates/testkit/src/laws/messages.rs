@@ -1,4 +1,5 @@
-//! What becomes of messages: each stands in its transcript once, by itself, in the run that took it in, or among others.
+//! Invariants of messages: each is in its transcript once: by itself, in the run that absorbed it, or merged with
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +18,27 @@ use crate::play::Played;
 #[derive(Default)]
 pub(super) struct Part<'a> {
     pub(super) run: &'a str,
-    /// The line of its own message.
+    /// Entry of its own message.
     own: Line<'a>,
-    /// The lines of messages that came while it was at work.
+    /// Entries of messages that were absorbed while it was active.
     taken: Vec<Line<'a>>,
-    /// The calls that the model made.
+    /// Tool calls of the model.
     pub(super) calls: Vec<&'a str>,
-    /// The lines of its answers.
+    /// Ids of its answers.
     pub(super) said: Vec<&'a EntryId>,
 }
 
-/// A line of a user.
+/// A user entry.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Line<'a> {
-    /// The run that it asked for; empty for words that were only shown to another.
+    /// The run that was accepted for it; empty for messages that were only shown to another run.
     run: &'a str,
-    /// The run that took it in while it was at work.
+    /// The run that absorbed it while active.
     host: Option<&'a str>,
     text: String,
 }
 
-/// A transcript, run by run.
+/// Splits a transcript by run.
 pub(super) fn parts(entries: &[Entry]) -> impl Iterator<Item = Part<'_>> {
     let mut parts: Vec<Part<'_>> = Vec::new();
     for entry in entries {
@@ -62,13 +63,13 @@ pub(super) fn parts(entries: &[Entry]) -> impl Iterator<Item = Part<'_>> {
     parts.into_iter()
 }
 
-/// Messages stand in their transcript once, in the order in which they were taken in. One is missing only if its run
-/// never began, or if it stands among others in the message of the run that speaks for it.
+/// Messages are in their transcript once, in the order of acceptance. One is missing only if its run never started, or
+/// if it is merged into the message of its host.
 pub(super) fn broken(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut written: BTreeMap<&str, Vec<Line<'_>>> = BTreeMap::new();
     for (key, entries) in played.transcripts() {
-        // A thread begins with the messages of the session that it belongs to.
+        // A thread begins with the messages of its parent session.
         let inherited = |run: &str| {
             let accepted = played.taken.accepted.iter().find(|(accepted, _)| accepted.as_str() == run);
             accepted.is_some_and(|(_, place)| key.thread_parent().as_ref() == Some(place))
@@ -93,7 +94,7 @@ pub(super) fn broken(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// Lines that nobody sent, and lines in a run that is not theirs.
+/// Finds entries that were never sent, and entries in the wrong run.
 fn strays(played: &Played, key: &SessionKey, parts: &[Part<'_>]) -> Vec<String> {
     let is_sent = |text: &str| {
         let mut runs = played.taken.accepted.iter().filter(|(_, place)| place == key);
@@ -108,13 +109,13 @@ fn strays(played: &Played, key: &SessionKey, parts: &[Part<'_>]) -> Vec<String> 
     strays
 }
 
-/// Messages that do not stand in the order in which they were taken in.
+/// Finds messages that are not in the order of acceptance.
 fn disorder(played: &Played, key: &SessionKey, lines: &[Line<'_>]) -> Option<String> {
-    // A run whose beginning the disk refused begins after a restart, behind those that came later.
+    // A run whose start could not be stored starts after a restart, behind later ones.
     if played.disk_failed {
         return None;
     }
-    // A run that was held and released stands in it again, behind what was said meanwhile.
+    // A run that was held and released appears again, behind what was said meanwhile.
     let is_again = |place: usize| {
         let run = lines[place].run;
         let row = played.rows.values().find(|row| row.run.as_str() == run);
@@ -133,9 +134,9 @@ fn disorder(played: &Played, key: &SessionKey, lines: &[Line<'_>]) -> Option<Str
         .then(|| format!("transcript of {key}: has the messages {found:?}, taken in as {order:?}"))
 }
 
-/// Whether a message may stand before one that came earlier: one that is always a run of its own may, because there may
-/// have been no room for the other, which then gave up its place and is told of later. And one that steered a run may: it
-/// overtakes turns that wait, but not another that steered the same run.
+/// True if a message may precede an earlier one. A message that always gets a run of its own may, because the other may
+/// have been dropped from a full queue and is reported later. A steered message may, too: it overtakes waiting turns,
+/// but not another that was steered into the same run.
 fn may_overtake(played: &Played, later: &str, earlier: &str) -> bool {
     let host = |run: &str| played.rows.values().find(|row| row.run.as_str() == run).and_then(|row| row.host.as_ref());
     let is_steered = host(later).is_some() && host(later) != host(earlier);
@@ -147,10 +148,10 @@ fn may_overtake(played: &Played, later: &str, earlier: &str) -> bool {
     is_steered || (!by_rules(later) && by_rules(earlier))
 }
 
-/// What is wrong with a message that did not become a part of another's run.
+/// Returns what is wrong with a message that was not absorbed.
 fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
     let said = played.taken.said.get(&row.run).map(String::as_str).unwrap_or_default();
-    // That the conversation be made short is no part of it. The house asks for it by itself, too.
+    // A request for compaction is not part of the conversation. Compaction is also started automatically.
     let is_foreign = said.starts_with('/') && played.asked_hooks("command");
     let is_wish = said.starts_with("/compact") || row.method == "compaction" || is_foreign;
     match (lines, row.session.is_some() && !is_wish) {
@@ -167,7 +168,7 @@ fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
         ([line], true) if line.host.is_some() => Some(format!("was taken in by {:?}, who does not know", line.host)),
         ([line], true) => {
             let guests: Vec<_> = collected(played, &row.run);
-            // A command that begins a new transcript does not stand in it.
+            // A command that begins a new transcript is not part of it.
             let is_own = said.ends_with(line.text.as_str()) || played.asked_hooks("before_message_write");
             match Digest::read(&line.text) {
                 None => (!is_own || !guests.is_empty()).then(|| format!("is {said:?} and became {:?}", line.text)),
@@ -181,7 +182,7 @@ fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
     }
 }
 
-/// What is wrong with a message that became a part of another's run.
+/// Returns what is wrong with an absorbed message.
 fn with_host(
     played: &Played,
     run: &RunId,
@@ -189,7 +190,7 @@ fn with_host(
     (lines, of_host): (&[Line<'_>], Option<&Vec<Line<'_>>>),
 ) -> Option<String> {
     match lines {
-        // It is among those in the message of its host, or that one is complained about.
+        // It is in the merged message of its host; if not, that is reported for the host.
         [] if of_host.is_some_and(|lines| lines.iter().any(|line| Digest::read(&line.text).is_some())) => None,
         [] => Some(format!("became a part of {host} and is not there")),
         [line] if line.host != Some(host.as_str()) => Some(format!("became a part of {host} and stands alone")),
@@ -201,7 +202,7 @@ fn with_host(
     }
 }
 
-/// What the messages say that became a part of a run and have no line of their own.
+/// Returns the texts of absorbed messages without an entry of their own.
 fn collected<'a>(played: &'a Played, host: &RunId) -> Vec<&'a str> {
     let has_line = |guest: &RunId| {
         let lines = played.transcripts().flat_map(|(_, entries)| parts(entries)).flat_map(|part| part.taken);
@@ -211,17 +212,17 @@ fn collected<'a>(played: &'a Played, host: &RunId) -> Vec<&'a str> {
     guests.filter_map(|(guest, _)| played.taken.said.get(guest).map(String::as_str)).collect()
 }
 
-/// How a message begins that speaks for several.
+/// Beginning of a merged message.
 const COLLECTED: &str = "[Queued messages while agent was busy]";
-/// How the words about dropped messages begin.
+/// Beginning of the note about dropped messages.
 const OVERFLOW: &str = "[Queue overflow] Dropped ";
 
-/// What stands in a message that speaks for several.
+/// Content of a merged message.
 #[derive(Debug, PartialEq)]
 struct Digest<'a> {
-    /// What is there word for word.
+    /// Messages included verbatim.
     blocks: Vec<&'a str>,
-    /// How many were dropped.
+    /// Number of dropped messages.
     dropped: usize,
 }
 
@@ -237,7 +238,7 @@ impl<'a> Digest<'a> {
         Some(Self { blocks: blocks.collect(), dropped: dropped.unwrap_or_default() })
     }
 
-    /// What is wrong with it if it speaks for these.
+    /// Returns what is wrong with it, given the messages that it should contain.
     fn lacks<'b>(mut self, texts: impl Iterator<Item = &'b str>) -> Option<String> {
         let mut missing = Vec::new();
         for text in texts.map(str::trim) {

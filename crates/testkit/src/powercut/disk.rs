@@ -1,4 +1,4 @@
-//! A disk that keeps what was synced, and of the rest what chance wants.
+//! A disk that keeps what was synced, and a random part of the rest.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,10 @@ use std::{
 use super::Event;
 use crate::chance::Dice;
 
-/// What a disk writes whole or not at all.
+/// Unit that a disk writes atomically.
 const SECTOR: u64 = 512;
 
-/// A file or a folder, by its number.
+/// A file or directory, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     File(usize),
@@ -20,14 +20,14 @@ pub(super) enum Node {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileOp {
-    /// These bytes, at this place.
+    /// Writes bytes at an offset.
     Write(u64, Vec<u8>),
-    /// The file ends here from now on.
+    /// Truncates the file.
     Cut(u64),
 }
 
 impl FileOp {
-    /// How long a file is after it.
+    /// Returns the length of the file after the operation.
     fn length(&self, before: u64) -> u64 {
         match self {
             Self::Write(at, bytes) => before.max(at + bytes.len() as u64),
@@ -36,7 +36,7 @@ impl FileOp {
     }
 }
 
-/// The names as the process sees them.
+/// The directory tree as the process sees it.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     folders: Vec<BTreeMap<String, Node>>,
@@ -88,7 +88,7 @@ impl Tree {
     }
 }
 
-/// Names that change; `None` is one that goes.
+/// Changes of names; `None` removes one.
 pub(super) type Names = Vec<(String, Option<Node>)>;
 
 fn change(names: &mut BTreeMap<String, Node>, changes: &[(String, Option<Node>)]) {
@@ -100,7 +100,7 @@ fn change(names: &mut BTreeMap<String, Node>, changes: &[(String, Option<Node>)]
     }
 }
 
-/// Something on the disk, and what happened to it since it was synced, with the number of each event.
+/// A synced state, and the changes since, each with the number of its event.
 #[derive(Debug)]
 struct Synced<T, C> {
     safe: T,
@@ -114,7 +114,7 @@ impl<T: Default, C> Default for Synced<T, C> {
 }
 
 impl<T, C> Synced<T, C> {
-    /// Takes out what happened before an event, in order.
+    /// Removes and returns the changes before an event, in order.
     fn before(&mut self, begun: usize) -> Vec<C> {
         let (done, left) = self.since.drain(..).partition(|(at, _)| *at < begun);
         self.since = left;
@@ -130,10 +130,10 @@ pub(super) struct Disk {
     folders: Vec<Synced<BTreeMap<String, Node>, Names>>,
 }
 
-/// Files by their paths, and folders.
+/// Files by path, and directories.
 type Found = (BTreeMap<PathBuf, Vec<u8>>, Vec<PathBuf>);
 
-/// The thing with this number, which may be new.
+/// Returns the element with this number, which may be new.
 fn at<T: Default>(things: &mut Vec<T>, number: usize) -> &mut T {
     if things.len() <= number {
         things.resize_with(number + 1, T::default);
@@ -162,14 +162,14 @@ impl Disk {
         }
     }
 
-    /// The files with all that happened to them.
+    /// Returns the files with all changes applied.
     pub(super) fn everything(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         self.found(&mut Fate::Kept).0
     }
 
-    /// The files after a power cut.
+    /// Returns the files after a power failure.
     pub(super) fn cut(&self, dice: &mut Dice) -> Found {
-        // Disks differ: one writes nearly everything at once, another nearly nothing.
+        // Disks differ: one writes almost everything at once, another almost nothing.
         let newest = *dice.pick(&[0, 10, 50, 90, 100]);
         self.found(&mut Fate::Drawn { dice, newest })
     }
@@ -201,16 +201,16 @@ impl Disk {
     }
 }
 
-/// How much of what was not synced is on the disk.
+/// How much of the unsynced changes is on the disk.
 enum Fate<'a> {
     /// All.
     Kept,
-    /// What the dice say; so many times in a hundred the newest.
+    /// A random part; with a probability of `newest` percent, the newest state.
     Drawn { dice: &'a mut Dice, newest: u64 },
 }
 
 impl Fate<'_> {
-    /// How many changes were made, out of these bounds.
+    /// Returns the number of changes that are on the disk, within these bounds.
     fn draw(&mut self, least: usize, most: usize) -> usize {
         match self {
             Self::Kept => most,
@@ -224,7 +224,7 @@ impl Fate<'_> {
     }
 }
 
-/// Does to all of a file what was done to it.
+/// Applies an operation to a file's content.
 fn apply(bytes: &mut Vec<u8>, op: &FileOp) {
     bytes.resize(op.length(bytes.len() as u64) as usize, 0);
     if let FileOp::Write(at, new) = op {
@@ -232,7 +232,7 @@ fn apply(bytes: &mut Vec<u8>, op: &FileOp) {
     }
 }
 
-/// What is in a file: its length is one that it had, and each sector what one of its writes left.
+/// Returns the content of a file: it has one of its lengths, and each sector the result of one of its writes.
 fn content(file: &Synced<Vec<u8>, FileOp>, fate: &mut Fate<'_>) -> Vec<u8> {
     let mut lengths = vec![file.safe.len() as u64];
     for (_, op) in &file.since {
@@ -246,7 +246,7 @@ fn content(file: &Synced<Vec<u8>, FileOp>, fate: &mut Fate<'_>) -> Vec<u8> {
         if begin >= bytes.len() {
             continue;
         }
-        // A cut that is on the disk took what was there before; one that is not hides what came after.
+        // A truncation that is on the disk removed earlier bytes; one that is not hides later writes.
         let is_cut = |at: &usize| matches!(file.since[*at].1, FileOp::Cut(_));
         let least = touched.iter().rposition(|at| is_cut(at) && *at < grown).map_or(0, |last| last + 1);
         let most = touched.iter().position(|at| is_cut(at) && *at >= grown).unwrap_or(touched.len());
@@ -258,7 +258,7 @@ fn content(file: &Synced<Vec<u8>, FileOp>, fate: &mut Fate<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The sectors that were changed since the last sync, each with the places of its changes.
+/// Returns the sectors changed since the last sync, each with the indices of its changes.
 fn touched(file: &Synced<Vec<u8>, FileOp>, lengths: &[u64]) -> BTreeMap<u64, Vec<usize>> {
     let longest = lengths.iter().copied().max().unwrap_or_default();
     let mut sectors: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -274,7 +274,7 @@ fn touched(file: &Synced<Vec<u8>, FileOp>, lengths: &[u64]) -> BTreeMap<u64, Vec
     sectors
 }
 
-/// A sector after these changes.
+/// Returns a sector after these changes.
 fn written<'a>(safe: &[u8], sector: u64, changes: impl Iterator<Item = &'a FileOp>) -> [u8; SECTOR as usize] {
     let (begin, mut bytes) = (sector * SECTOR, [0; SECTOR as usize]);
     let before = safe.get(begin as usize..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What `strace` wrote, as calls.
+//! Parser for the output of `strace`.
 
 use std::{
     borrow::Cow,
@@ -7,23 +7,23 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The calls that must be recorded, for `strace -e trace=`. Also those that the replay does not know, so that it can say
-/// so; a question mark is before those that not every machine has.
+/// System calls that must be recorded, for `strace -e trace=`. Includes some that the replay does not support, so that
+/// it can report them; a question mark precedes those that do not exist on every machine.
 pub const CALLS: &str = "?open,openat,?openat2,?creat,close,lseek,write,pwrite64,writev,pwritev,?pwritev2,sendto,fsync,\
     fdatasync,ftruncate,truncate,?rename,?renameat,renameat2,?unlink,unlinkat,?mkdir,mkdirat,?rmdir,?link,linkat,\
     ?symlink,symlinkat,fallocate,copy_file_range,sendfile,clone,?clone3,?fork,?vfork";
 
-/// A call of the recorded process itself; those of its children are left out.
+/// A system call of the recorded process itself; those of its children are ignored.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Call<'a> {
     pub(super) thread: u32,
     pub(super) name: &'a str,
     args: Cow<'a, str>,
-    /// What it returned; -1 also where that is not known, as for a call that death interrupted.
+    /// Return value; -1 also if it is unknown, as for a call interrupted by the process's death.
     pub(super) result: i64,
 }
 
-/// Which part of a call is seen. One that others interrupt is seen twice.
+/// Part of a call. An interrupted one is seen twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     Begin,
@@ -38,7 +38,7 @@ pub(super) enum Word<'a> {
     Text(Vec<u8>),
 }
 
-/// The calls of a trace, in the order in which they began or ended.
+/// Parses the calls of a trace, in the order in which they began or ended.
 pub(super) fn calls(trace: &str) -> impl Iterator<Item = Result<(Call<'_>, Moment)>> {
     let mut threads: HashSet<u32> = HashSet::new();
     let mut begun: HashMap<u32, (&str, &str)> = HashMap::new();
@@ -65,7 +65,7 @@ fn read<'a>(
     begun: &mut HashMap<u32, (&'a str, &'a str)>,
 ) -> Result<Option<(Call<'a>, Moment)>> {
     if let Some(resumed) = line.strip_prefix("<... ") {
-        // A thread that was killed before strace knew what it called.
+        // A thread that was killed before strace knew the call.
         if resumed.starts_with("???") {
             begun.remove(&thread);
             return Ok(None);
@@ -75,7 +75,7 @@ fn read<'a>(
         let (rest, result) = returned(rest)?;
         return Ok(Some((Call { thread, name, args: Cow::Owned(format!("{first}{rest}")), result }, Moment::End)));
     }
-    // Signals and ends of threads are no calls.
+    // Signals and exits of threads are not calls.
     let Some((name, rest)) = line.split_once('(') else { return Ok(None) };
     if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_') {
         return Ok(None);
@@ -88,7 +88,7 @@ fn read<'a>(
     Ok(Some((Call { thread, name, args: Cow::Borrowed(args), result }, Moment::Whole)))
 }
 
-/// Parts `…)   = 7` into arguments and result.
+/// Splits `…)   = 7` into arguments and result.
 fn returned(text: &str) -> Result<(&str, i64)> {
     let (args, result) = text.rsplit_once(" = ").context("a line that strace did not finish")?;
     let args = args.trim_end().strip_suffix(')').context("a call without its end")?;
@@ -97,7 +97,7 @@ fn returned(text: &str) -> Result<(&str, i64)> {
 }
 
 impl Call<'_> {
-    /// The arguments.
+    /// Parses the arguments.
     pub(super) fn words(&self) -> Result<Vec<Word<'_>>> {
         let (mut rest, mut words) = (self.args.trim(), Vec::new());
         while !rest.is_empty() {
@@ -117,9 +117,9 @@ impl Call<'_> {
         Ok(words)
     }
 
-    /// An argument that is a number.
+    /// Returns a numeric argument.
     pub(super) fn number(&self, at: usize) -> Result<i64> {
-        // The first comes before any text, which may be long.
+        // The first precedes any text, which may be long.
         let first = || self.args.split(',').next().unwrap_or_default().trim().parse().ok();
         let number = if at == 0 {
             first()
@@ -129,13 +129,13 @@ impl Call<'_> {
         number.with_context(|| format!("argument {at} is no number"))
     }
 
-    /// The first words, for people.
+    /// Returns the beginning of the arguments, for error messages.
     pub(super) fn start(&self) -> String {
         self.args.chars().take(100).collect()
     }
 }
 
-/// Reads text up to its closing quote, and returns what follows.
+/// Unescapes a string up to its closing quote; returns it and what follows.
 fn unescape(text: &str) -> Result<(Vec<u8>, &str)> {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len() / 2), 0);

@@ -1,4 +1,4 @@
-//! The model of a disk against small recordings.
+//! Tests of the disk model with small recordings.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ fn recorded(trace: &str) -> Recording {
     recording
 }
 
-/// What is in each file after some hundred cuts, `None` where there is no such file.
+/// Returns the possible contents of a file after 500 cuts; `None` if it is missing.
 fn fates(recording: &Recording, path: &str) -> BTreeSet<Option<String>> {
     let read = |cut: Cut| cut.files.get(Path::new(path)).map(|bytes| String::from_utf8(bytes.clone()).unwrap());
     recording.cuts(0..500).map(read).collect()
 }
 
-/// What may be in the file `a` once a client was told something.
+/// Returns the possible contents of the file `a` once a frame was sent.
 fn told_fates(trace: &str) -> BTreeSet<Vec<u8>> {
     let recording = recorded(trace);
     let told = recording.cuts(0..500).filter(|cut| !cut.told.is_empty());
     told.map(|cut| cut.files[Path::new("a")].clone()).collect()
 }
 
-/// A file that is made, named and synced; then a client is told.
+/// A file is created, named and synced; then a frame is sent.
 const SAFE: &str = r#"7 openat(AT_FDCWD, "/s/a", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3
 7 write(3, "one", 3) = 3
 7 fdatasync(3) = 0
@@ -51,7 +51,7 @@ fn what_was_not_synced_may_be_gone() {
     assert_eq!(lost(SAFE), 0);
     assert!(lost(&SAFE.replace("7 fdatasync(3) = 0\n", "")) > 0);
     assert!(lost(&SAFE.replace("7 fsync(4) = 0\n", "")) > 0);
-    // A failed sync made nothing safe.
+    // A failed sync guarantees nothing.
     assert!(lost(&SAFE.replace("fdatasync(3) = 0", "fdatasync(3) = -1 EIO (Input/output error)")) > 0);
     let recording = recorded(SAFE).without_syncs();
     assert!(recording.cuts(0..500).any(|cut| !cut.told.is_empty() && cut.files.is_empty()));

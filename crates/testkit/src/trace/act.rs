@@ -1,4 +1,4 @@
-//! What arrives: what follows `at`.
+//! Parser for `at` lines.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{
     scan::{Scanner, Wrong},
 };
 
-/// Reads what follows `at` into the trace.
+/// Parses what follows `at` into the trace.
 pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let at = scan.time()?;
     let text = scan.rest().to_owned();
@@ -57,13 +57,13 @@ fn run(scan: &mut Scanner<'_>) -> Result<RunId, Wrong> {
     RunId::parse(word).map_err(|error| error.to_string())
 }
 
-/// The name of a run that has none: messages are counted.
+/// Returns the default name of a run: messages are counted.
 fn next_run(trace: &Trace) -> String {
     let is_message = |act: &&Act| act.text.starts_with("say ") || act.text.starts_with("chat ");
     format!("run-{}", trace.acts.iter().filter(is_message).count() + 1)
 }
 
-/// The settings of `say`, and how the method calls them.
+/// Settings of `say`, with the method's parameter names.
 const SAY: [(&str, &str); 11] = [
     ("run", "idempotencyKey"),
     ("key", "sessionKey"),
@@ -78,7 +78,7 @@ const SAY: [(&str, &str); 11] = [
     ("parent", "spawnedBy"),
 ];
 
-/// The settings of `chat`, and how the method calls them.
+/// Settings of `chat`, with the method's parameter names.
 const CHAT: [(&str, &str); 9] = [
     ("blocks", "blocks"),
     ("message", "messageId"),
@@ -91,7 +91,7 @@ const CHAT: [(&str, &str); 9] = [
     ("thread", "originatingThreadId"),
 ];
 
-/// The settings of a message, as parameters; `timeout` is a number of these. Returns who sends it, too.
+/// Parses the settings of a message into parameters; `timeout` is a number. Also returns the sender.
 fn settings(
     scan: &mut Scanner<'_>,
     verb: &str,
@@ -167,8 +167,8 @@ fn phone(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
     })))
 }
 
-/// How an answer is sent in blocks: `5..20`, then `end` for not before the end of the message, `idle:1000` for putting
-/// together what comes within so many milliseconds.
+/// Parses rules for a reply in blocks: `5..20`, then `end` to send nothing before the end of the message, `idle:1000`
+/// to merge what comes within that many milliseconds.
 fn blocks_rules(text: &str) -> Result<Rules, Wrong> {
     let wrong = || format!("expected `MIN..MAX [end] [idle:MS]`, found `{text}`");
     let mut words = text.split_whitespace();
@@ -200,7 +200,7 @@ fn wait(scan: &mut Scanner<'_>) -> Result<Deed, Wrong> {
     Ok(Deed::Wait { generation: Generation::Four, params })
 }
 
-/// The session that an act is about.
+/// Parses the session of an act.
 fn key(scan: &mut Scanner<'_>) -> Result<String, Wrong> {
     if scan.is_empty() {
         return Ok("main".to_owned());

@@ -1,4 +1,4 @@
-//! The lines of a `.trace` file: one act a line, seven verbs.
+//! The format of a `.trace` file: one statement per line, seven verbs.
 //!
 //! ```text
 //! # a comment; `# case 106` names the conformance case
@@ -37,47 +37,48 @@
 //! hook   files signal=agent:bootstrap answers {"drops":"SOUL.md"}
 //! hook   weather command answers "It rains."
 //! ```
-//! A line that begins with a blank continues the line above it; `"ab"*3` is `"ababab"`.
+//! A line that begins with white space continues the line above; `"ab"*3` is `"ababab"`.
 //!
-//! - **set**: how the world is before it begins. Every trace has the agent `main` and the tools `exec {cmd}`, which has
-//!   effects, and `read {path}`, which has none. A run is ended after so many `turns=`, `calls=`, `repeats=` of one call,
-//!   `errors=` in a row, or dollars (`cost=`; each answer costs what its `usage` says). A model that fails is asked again
-//!   as often as `retries=` says. A process that went down is gone for `down=`. `queue=` is how messages wait, as it is typed behind `/queue`, `history.slack=2` how many turns of a direct chat are shown. The
-//!   model has a `window=`, is of an `api=` and a `provider=`, may be asked to think (`thinks=` levels) and sees pictures unless `sees=no`;
-//!   each `fallback=` is one more, with that window. `sums=` names the model that sums up: `script/sums` reads the script
-//!   too, any other cannot be had. With `pruning=5m` old tool results are left out of requests after so long.
-//!   `thinking=`, `verbose=` and `reasoning=` are what holds where nobody says so. `file`, `link` (with where it leads),
-//!   `picture` and `huge` (50 MB) are on a real disk, in the workspace of all agents, or beside it: `"../a.png"`.
-//!   Prompts have a `style=` (`rich`, `lean`, `bare`), messages a time in a `zone=`; with `pictures=confined` only those
-//!   in the workspace are shown. A `channel` is set up with what it is like; answers go there in blocks with `blocks=yes`,
-//!   with a `delay=natural` between them and a `prefix=` before each.
-//! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
-//!   channel= prompt= restart= parent= as=`) that is always a run of its own, `chat` is one that goes by the rules of
-//!   the queue (`run= key= mode= channel= to= account= thread= message= timeout= as=`, and `blocks="5..20 end idle:1000"` for an answer in blocks); without `run=` its run is called `run-1`,
-//!   `run-2` and so on. `phone` is a message as a chat platform brings it (`channel= account= event= from= name= to= thread=
-//!   message= key= as=`): its run is named after its event, `e1`, `e2` and so on. `agent`, `chat`, `wait` and `abort` also take the parameters of the method as JSON, `p3` before
-//!   them for the older protocol. `event` is something that the session's next run is told, `reset` gives it a
-//!   new transcript, `undo` makes its last compaction void, `resize` changes how many
-//!   runs may be at work. `shutdown` stops the process in good order, `drain` when what is at work has ended or the time
-//!   is up; `restart` starts it again, and without either kills it first; `restart local` starts a local turn instead of a
-//!   gateway. `release` and `drop` decide about a held run.
+//! - **set**: the initial state. Every trace has the agent `main` and the tools `exec {cmd}`, which has side effects,
+//!   and `read {path}`, which has none. A run is ended after this many `turns=`, `calls=`, `repeats=` of one call,
+//!   consecutive `errors=`, or dollars (`cost=`; each answer costs what its `usage` says). A failed model request is
+//!   retried `retries=` times. A process that went down stays down for `down=`. `queue=` is the queue mode, as typed
+//!   after `/queue`; `history.slack=2` is the number of turns of a direct chat that are shown. The model has a context
+//!   `window=`, an `api=` and a `provider=`, supports reasoning levels (`thinks=`) and images unless `sees=no`; each
+//!   `fallback=` adds a model with that context window. `sums=` names the compaction model: `script/sums` reads the
+//!   script too, any other is unavailable. With `pruning=5m` tool results older than that are omitted from requests.
+//!   `thinking=`, `verbose=` and `reasoning=` are defaults. `file`, `link` (with its target), `picture` and `huge` (50
+//!   MB) are on a real disk, in the workspace of all agents, or beside it: `"../a.png"`. Prompts have a `style=`
+//!   (`rich`, `lean`, `bare`), messages a time in a `zone=`; with `pictures=confined` only those in the workspace are
+//!   shown. A `channel` is defined with its properties; replies are delivered in blocks with `blocks=yes`, with a
+//!   `delay=natural` between them and a `prefix=` before each.
+//! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane= channel=
+//!   prompt= restart= parent= as=`) that always gets a run of its own, `chat` is one that follows the queue mode (`run=
+//!   key= mode= channel= to= account= thread= message= timeout= as=`, and `blocks="5..20 end idle:1000"` for a reply in
+//!   blocks); without `run=` its run is called `run-1`, `run-2` and so on. `phone` is a message as delivered by a chat
+//!   platform (`channel= account= event= from= name= to= thread= message= key= as=`): its run is named after its event,
+//!   `e1`, `e2` and so on. `agent`, `chat`, `wait` and `abort` also accept the parameters of the method as JSON, with
+//!   `p3` before them for the older protocol. `event` is a system event for the session's next run, `reset` starts a
+//!   new transcript, `undo` reverts its last compaction, `resize` changes the number of slots. `shutdown` stops the
+//!   process gracefully, `drain` does so after active runs have ended or a timeout; `restart` starts it again, and
+//!   without either of them kills it first; `restart local` starts a local turn instead of a gateway. `release` and
+//!   `drop` decide about a held run.
 //! - **model**: the next answer: `text`, `think`, `call <id> <name> <json>` (`-` for a missing id, `raw "…"` for
-//!   arguments that are not JSON), `pause`, `usage`, `stop <reason>`; and, instead of a good end, `fail <kind> "…"`,
+//!   arguments that are not JSON), `pause`, `usage`, `stop <reason>`; and, instead of a regular end, `fail <kind> "…"`,
 //!   `cut`, `hang` or `panic "…"`. Pieces joined by `|` arrive one by one; a time among them is a pause.
-//! - **tool**: what a call does, found by its id or by the tool's name: `takes`, `reports "…" at`, `says`, `fails`,
-//!   `panics`, `details <json>`, `hangs` (for ever), `obeys` (ends when told to) and `lends` (the run's slot, meanwhile).
-//!   With `ends "…" after <time>` it starts a background command that ends like this, and `reads <call>` reads the end of
-//!   the one that another call started.
-//!   `{workdir}` in what it says is the directory that its run works in.
-//! - **courier**: what a channel does when it is called, by the number of the call, counted over all restarts: `takes`,
-//!   `hears`, `refuses "…"`, `busy "…" [after <time>]`, `loses "…"` (it hears, and nobody learns of it), `drops "…"` (it
-//!   does not, and nobody learns of that), `panics "…"` or `hangs`. Without a line it hears at once.
-//! - **fault**: what goes wrong: the number of a commit, counted over all restarts, and why (`ENOSPC`, `EIO`) or for how
-//!   long (`takes`). With `dies` the process dies before that commit takes effect, with `stored dies` after it did but
-//!   before anybody is told; either way it is started again.
-//! - **hook**: somebody takes part at a point of the loop (`priority=`, `guard`), where something is signalled
-//!   (`signal=`), or in the chat (`command`): `takes`, and then `answers <json>`, `fails "…"` or `hangs`. A listener's
-//!   answer may have `says` (in the chat), `drops` (a file of the prompt) and `bootstrapFiles`.
+//! - **tool**: behaviour of a call, selected by its id or by the tool's name: `takes`, `reports "…" at`, `says`,
+//!   `fails`, `panics`, `details <json>`, `hangs` (forever), `obeys` (ends when cancelled) and `lends` (the run's slot,
+//!   meanwhile). With `ends "…" after <time>` it starts a background command that ends like this, and `reads <call>`
+//!   reads the end of the one that another call started. `{workdir}` in its text is the working directory of its run.
+//! - **courier**: behaviour of a channel sender, selected by the number of the call, counted across restarts: `takes`,
+//!   `hears` (accepts), `refuses "…"`, `busy "…" [after <time>]`, `loses "…"` (accepts, but the response is lost),
+//!   `drops "…"` (does not accept, and the response is lost), `panics "…"` or `hangs`. By default it accepts at once.
+//! - **fault**: a fault of the store: the number of a commit, counted across restarts, and its error (`ENOSPC`, `EIO`)
+//!   or duration (`takes`). With `dies` the process crashes before that commit takes effect, with `stored dies` after
+//!   it took effect but before the caller learns of it; in both cases it is restarted.
+//! - **hook**: a hook at a point of the agent loop (`priority=`, `guard`), a listener for a signal (`signal=`), or a
+//!   chat command (`command`): `takes`, and then `answers <json>`, `fails "…"` or `hangs`. A listener's answer may have
+//!   `says` (in the chat), `drops` (a file of the prompt) and `bootstrapFiles`.
 
 mod act;
 mod scan;
@@ -95,137 +96,137 @@ use crate::{courier::Conduct, faults::Fault, hooks::Part, script::Turn, tools::B
 
 pub use setup::Setup;
 
-/// A behaviour: what the world is like, what happens to it, and what the model and the tools do.
+/// A test scenario: the initial state, what arrives, and the behaviour of the model and the tools.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// How the world is before it begins.
+    /// Initial state.
     pub setup: Setup,
-    /// What arrives, in order of time.
+    /// What arrives, ordered by time.
     pub acts: Vec<Act>,
-    /// What the model says.
+    /// Answers of the model.
     pub turns: Vec<Turn>,
-    /// What tools do, by call or by tool.
+    /// Behaviour of tools, by call id or tool name.
     pub tools: BTreeMap<String, Behaviour>,
-    /// What goes wrong, by number of commit.
+    /// Faults of the store, by number of commit.
     pub faults: BTreeMap<u64, Fault>,
-    /// What channels do, by number of call.
+    /// Behaviour of channels, by number of call.
     pub conducts: BTreeMap<u64, Conduct>,
-    /// Who takes part besides.
+    /// Hooks, listeners and chat commands.
     pub parts: Vec<Part>,
 }
 
 /// Something that arrives from outside.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Act {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub at: Duration,
-    /// As it is written in the file.
+    /// Text of the statement in the file.
     pub text: String,
-    /// What it is.
+    /// Its parsed form.
     pub deed: Deed,
 }
 
-/// What can arrive from outside.
+/// Kinds of acts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deed {
-    /// The method `agent`.
+    /// Method `agent`.
     Agent {
-        /// Who asks.
+        /// Who makes the request.
         principal: String,
-        /// The protocol whose rules the parameters keep.
+        /// Protocol version of the parameters.
         generation: Generation,
         /// The parameters.
         params: Value,
     },
-    /// The method `chat.send`.
+    /// Method `chat.send`.
     Chat {
-        /// Who asks.
+        /// Who makes the request.
         principal: String,
         /// The parameters.
         params: Value,
-        /// How its answer is sent in blocks.
+        /// Rules for a reply in blocks.
         blocks: Option<homard_reply::blocks::Rules>,
-        /// What its channel calls the message.
+        /// Id of the message on its channel.
         message: Option<String>,
     },
     /// A message from a chat platform.
     Phone(Box<Phone>),
-    /// The method `agent.wait`.
+    /// Method `agent.wait`.
     Wait {
-        /// The protocol whose rules the parameters keep.
+        /// Protocol version of the parameters.
         generation: Generation,
         /// The parameters.
         params: Value,
     },
-    /// The method `chat.abort`.
+    /// Method `chat.abort`.
     Abort {
         /// The parameters.
         params: Value,
     },
-    /// A run shall stop, whatever its session.
+    /// Aborts a run in any session.
     AbortRun(RunId),
-    /// Something happened that a session's next run is told.
+    /// Adds a system event for a session's next run.
     Event {
         /// The session.
         key: String,
-        /// What happened.
+        /// Text of the event.
         text: String,
     },
-    /// A session gets a new transcript.
+    /// Starts a new transcript for a session.
     Reset {
         /// The session.
         key: String,
     },
-    /// The last compaction of a session does not count any more.
+    /// Reverts the last compaction of a session.
     Undo {
         /// The session.
         key: String,
     },
-    /// Another number of runs may be at work.
+    /// Changes the number of slots.
     Resize(Class, usize),
-    /// The process goes down, and lets what is at work end for so long.
+    /// Shuts the process down after active runs have ended, or after this time.
     Drain(Duration),
-    /// The process goes down, in good order.
+    /// Shuts the process down gracefully.
     ShutDown,
-    /// The process dies, if it is still there, and another is started.
+    /// Kills the process, if it is running, and starts another.
     Restart(Process),
-    /// A held run is queued again.
+    /// Enqueues a held run again.
     Release(RunId),
-    /// A held run ends.
+    /// Ends a held run.
     Drop(RunId),
 }
 
-/// What a process is for.
+/// Kind of process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Process {
-    /// It takes up everything that is unfinished when it starts.
+    /// Resumes all unfinished runs when it starts.
     #[default]
     Gateway,
-    /// It takes up only what is unfinished in the sessions that it works in.
+    /// Resumes only the unfinished runs of the sessions that it uses.
     LocalTurn,
 }
 
-/// A message from a chat platform, from somebody who was let in.
+/// A message from an authorized sender on a chat platform.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phone {
     /// The session.
     pub key: String,
-    /// Who it is from, for the hub.
+    /// Principal, for the hub.
     pub principal: String,
-    /// Who it is from, for the platform.
+    /// Sender, for the platform.
     pub sender: homard_store::Sender,
-    /// The event that brings it.
+    /// The inbound event.
     pub origin: homard_store::Origin,
-    /// Where it comes from.
+    /// Origin of the message.
     pub route: homard_proto::Route,
-    /// What the platform calls it.
+    /// Id of the message on the platform.
     pub message: String,
-    /// What is said.
+    /// Text.
     pub words: String,
 }
 
 impl Trace {
-    /// A trace in which one message is sent at the beginning, and the model says this.
+    /// Creates a trace in which one message is sent at the beginning, with these answers of the model.
     pub fn one_message(text: &str, turns: Vec<Turn>) -> Self {
         let params = serde_json::json!({"message": text, "idempotencyKey": "run-1"});
         let deed = Deed::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
@@ -233,7 +234,7 @@ impl Trace {
         Self { acts: vec![act], turns, ..Self::empty() }
     }
 
-    /// Reads a file; `name` is what errors call it.
+    /// Parses a file; `name` is used in errors.
     pub fn read(name: &str, text: &str) -> anyhow::Result<Self> {
         let mut trace = Self::empty();
         for (number, line) in lines(text) {
@@ -259,7 +260,7 @@ impl Trace {
     }
 }
 
-/// The acts of a file with the number of their first line: comments gone, continued lines joined.
+/// Returns the statements of a file with the number of their first line: without comments, continued lines joined.
 fn lines(text: &str) -> Vec<(usize, String)> {
     let mut acts: Vec<(usize, String)> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -1,13 +1,13 @@
-//! One line, read word by word.
+//! Tokenizer for a line.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What was expected and what was there instead.
+/// Error message: what was expected and what was found.
 pub(super) type Wrong = String;
 
-/// What is left of a line.
+/// Rest of a line.
 #[derive(Debug, Clone)]
 pub(super) struct Scanner<'a> {
     rest: &'a str,
@@ -18,7 +18,7 @@ impl<'a> Scanner<'a> {
         Self { rest: line.trim() }
     }
 
-    /// What is left.
+    /// Returns the rest of the line.
     pub(super) fn rest(&self) -> &'a str {
         self.rest
     }
@@ -27,13 +27,13 @@ impl<'a> Scanner<'a> {
         self.rest.is_empty()
     }
 
-    /// An error that says what should stand here.
+    /// Returns an error that says what was expected.
     pub(super) fn wrong<T>(&self, expected: &str) -> Result<T, Wrong> {
         let found = if self.is_empty() { "the end of the line".to_owned() } else { format!("`{}`", self.rest) };
         Err(format!("expected {expected}, found {found}"))
     }
 
-    /// The next word, without taking it: up to a blank, `;`, `|`, `=` or a quote.
+    /// Returns the next word without consuming it: up to white space, `;`, `|`, `=` or a quote.
     pub(super) fn peek(&self) -> &'a str {
         let end = self.rest.find(|c: char| c.is_whitespace() || matches!(c, ';' | '|' | '=' | '"'));
         &self.rest[..end.unwrap_or(self.rest.len())]
@@ -48,7 +48,7 @@ impl<'a> Scanner<'a> {
         Ok(word)
     }
 
-    /// Takes a word or a sign if it is next.
+    /// Consumes a word or a symbol if it is next.
     pub(super) fn take(&mut self, sign: &str) -> bool {
         let is_next =
             if sign.chars().all(char::is_alphanumeric) { self.peek() == sign } else { self.rest.starts_with(sign) };
@@ -58,7 +58,7 @@ impl<'a> Scanner<'a> {
         is_next
     }
 
-    /// A text in quotes; `"ab"*3` is `ababab`.
+    /// Parses a quoted text; `"ab"*3` is `ababab`.
     pub(super) fn quoted(&mut self) -> Result<String, Wrong> {
         let Some((Value::String(text), length)) = self.value() else { return self.wrong("a \"text\"") };
         self.skip(length);
@@ -82,7 +82,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A time such as `500ms`.
+    /// Parses a time such as `500ms`.
     pub(super) fn time(&mut self) -> Result<Duration, Wrong> {
         match self.peek_time() {
             Some(time) => {
@@ -106,7 +106,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A setting, `name=value`; the value is a word or a quoted text.
+    /// Parses a setting, `name=value`; the value is a word or a quoted text.
     pub(super) fn setting(&mut self) -> Result<(&'a str, String), Wrong> {
         let name = self.word("a setting such as name=value")?;
         if !self.rest.starts_with('=') {
@@ -117,7 +117,7 @@ impl<'a> Scanner<'a> {
         Ok((name, value))
     }
 
-    /// Nothing may be left.
+    /// Fails unless the line is exhausted.
     pub(super) fn end(&self) -> Result<(), Wrong> {
         if self.is_empty() { Ok(()) } else { self.wrong("the end of the line") }
     }
@@ -129,7 +129,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn skip(&mut self, length: usize) {
-        // A `=` stays where it is: `setting` looks for it.
+        // A `=` is not skipped: `setting` looks for it.
         self.rest = self.rest[length..].trim_start();
     }
 }

@@ -1,4 +1,4 @@
-//! How the world is before it begins: what follows `set`.
+//! Parser for `set` lines: the initial state.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,58 +25,58 @@ use crate::{
     tools::{Definition, usual},
 };
 
-/// How the world is before it begins.
+/// Initial state of a trace.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// How long a run may take.
+    /// Time limit of a run.
     pub timeout: Duration,
-    /// What a run may do before it is ended.
+    /// Limits of a run.
     pub bounds: Bounds,
-    /// How often a model that fails is asked again.
+    /// Maximum number of retries of a model request.
     pub retries: u32,
-    /// How long the process is gone before it is started again.
+    /// Time between the end of a process and its restart.
     pub down: Duration,
-    /// How several calls of one message are run.
+    /// How the tool calls of one message are executed.
     pub tool_mode: ToolMode,
-    /// How many conversations may be at work at once.
+    /// Number of concurrency slots.
     pub slots: usize,
-    /// How messages wait.
+    /// Queue rules.
     pub queue: QueueRules,
-    /// How much of a conversation is shown.
+    /// Limits on the history shown to the model.
     pub history: HistoryLimits,
-    /// Whether sessions get a new transcript every day.
+    /// True if sessions get a new transcript every day.
     pub is_reset_daily: bool,
-    /// Agents beside `main`.
+    /// Agents besides `main`.
     pub agents: Vec<AgentId>,
-    /// The tools of every agent.
+    /// Tools of every agent.
     pub tools: Vec<Definition>,
-    /// Real tools in their place.
+    /// Real tools instead of those.
     pub toolbox: Option<Toolbox>,
-    /// Sessions that are there already.
+    /// Existing sessions.
     pub sessions: Vec<(SessionKey, session::Record)>,
-    /// Lines of their transcripts.
+    /// Entries of their transcripts.
     pub lines: Vec<(SessionKey, Entry)>,
     /// The model that reads the script.
     pub model: Spec,
-    /// Those that do if it cannot.
+    /// Fallback models.
     pub fallbacks: Vec<Spec>,
-    /// The name of the model that sums up; without one, whoever answers.
+    /// Name of the compaction model; `None` means the run's model.
     pub sums: Option<String>,
-    /// Which old tool results are left out of requests.
+    /// Pruning of old tool results.
     pub pruning: Option<Pruning>,
-    /// The files of the workspace that all agents share; without any there is none, unless `setting` names one.
+    /// Files of the workspace that all agents share. If empty there is no workspace, unless `setting` names one.
     pub files: Vec<(String, Contents)>,
-    /// What prompts are made from besides.
+    /// Other inputs of prompts.
     pub setting: Setting,
-    /// How hard models think when nobody says so.
+    /// Default reasoning level.
     pub thinking: Option<Level>,
-    /// How much of tools is told when nobody says so.
+    /// Default verbosity of tool output.
     pub verbose: Option<&'static str>,
-    /// Whether the reasoning is shown when nobody says so.
+    /// Default visibility of reasoning.
     pub reasoning: Option<&'static str>,
-    /// The channels, and what they are like.
+    /// Channels and their properties.
     pub channels: BTreeMap<String, Manner>,
-    /// How answers reach people.
+    /// Delivery settings.
     pub delivery: Delivery,
 }
 
@@ -113,13 +113,13 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// When sessions get a new transcript by themselves.
+    /// Returns the rules for automatic resets.
     pub(crate) fn freshness(&self) -> Freshness {
         let daily = Rule { mode: Some(Mode::Daily), ..Rule::default() };
         Freshness { all: self.is_reset_daily.then_some(daily), ..Freshness::default() }
     }
 
-    /// Reads what follows `set`.
+    /// Parses what follows `set`.
     pub(super) fn read(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
         match scan.peek() {
             "channel" => scan.word("").and_then(|_| self.channel(scan)),
@@ -136,7 +136,7 @@ impl Setup {
         }
     }
 
-    /// A channel, and what it is like.
+    /// Parses a channel and its properties.
     fn channel(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
         let name = scan.word("the channel's name")?.to_owned();
         let mut manner = Manner::default();
@@ -166,7 +166,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Something that is there.
+    /// Parses an item: a session, transcript entry, tool or file.
     fn thing(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
         match scan.word("")? {
             "session" => {
@@ -246,7 +246,7 @@ impl Setup {
         Ok(())
     }
 
-    /// What decides what models are told and how they answer.
+    /// Parses a setting of prompts and models.
     fn prompting(&mut self, before: &Scanner<'_>, name: &str, value: &str) -> Result<(), Wrong> {
         let word = |level: command::Level| match level.level(value) {
             Some(word) => Ok(Some(word)),
@@ -289,7 +289,7 @@ fn levels(words: &str) -> Result<Vec<Level>, Wrong> {
     words.split_whitespace().map(level).collect()
 }
 
-/// What is typed behind `/queue`.
+/// Parses what is typed after `/queue`.
 fn overrides(words: &str) -> Result<Overrides, Wrong> {
     match command::parse(&format!("/queue {words}"), &Triggers::default()).command {
         Some(Command::Queue(Order::Set(overrides))) => Ok(overrides),

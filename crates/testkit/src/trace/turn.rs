@@ -1,4 +1,4 @@
-//! What the verb `model` takes: one answer, step by step.
+//! Parser for `model` lines: one answer, step by step.
 
 use homard_model::{
     Error, ErrorKind,
@@ -9,7 +9,7 @@ use homard_proto::message::{StopReason, Usage};
 use super::scan::{Scanner, Wrong};
 use crate::script::{Step, Turn};
 
-/// Reads what follows `model`.
+/// Parses what follows `model`.
 pub(super) fn read(scan: &mut Scanner<'_>) -> Result<Turn, Wrong> {
     let mut turn = Turning::default();
     loop {

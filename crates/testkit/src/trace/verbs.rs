@@ -1,4 +1,4 @@
-//! What each verb takes.
+//! Parser for the statements of a trace.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     tools::{Answer, Behaviour},
 };
 
-/// Reads one line into the trace.
+/// Parses one statement into the trace.
 pub(super) fn read(line: &str, trace: &mut Trace) -> Result<(), Wrong> {
     let mut scan = Scanner::new(line);
     let whole = scan.clone();
@@ -133,7 +133,7 @@ fn hook(scan: &mut Scanner<'_>) -> Result<Part, Wrong> {
     Ok(Part { name, at, does, takes })
 }
 
-/// The number of a call or a commit: `#3`.
+/// Parses the number of a call or a commit: `#3`.
 fn number(scan: &mut Scanner<'_>) -> Result<u64, Wrong> {
     let before = scan.clone();
     let number = scan.word("a number such as #3")?.strip_prefix('#').and_then(|number| number.parse().ok());

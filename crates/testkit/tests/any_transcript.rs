@@ -1,7 +1,7 @@
-//! Whatever a transcript on disk holds, it is made short under budget with its calls and results together, and undoing
-//! that tells the model exactly what it was told before.
+//! Whatever a transcript on disk contains, compaction brings it under budget and keeps calls and results together, and
+//! undoing the compaction restores exactly what the model saw before.
 //!
-//! `GRID=all` tries two hundred.
+//! `GRID=all` tests two hundred transcripts.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many transcripts they want")]
 
@@ -18,27 +18,27 @@ use homard_testkit::{Script, Step, Turn};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-/// No transcript is larger, in bytes.
+/// Maximum size of a transcript in bytes.
 const MOST: usize = 1_000_000;
 
-/// A window that takes them all.
+/// A context window that fits them all.
 const WIDE: u64 = 100_000_000;
 
-/// A part of a conversation.
+/// Part of a conversation.
 #[derive(Debug, Clone)]
 enum Part {
     Asks(Words),
     Shows(Words),
     Says(Words),
-    /// Calls of one message, with what comes of each.
+    /// Several calls in one message, with their results.
     Calls(usize, Words),
-    /// Calls, each with a message of its own.
+    /// Calls, each in a message of its own.
     Chain(usize, Words),
     Writes(Words),
     Fails,
 }
 
-/// A text: of which kind, and how long.
+/// A text: its kind and length.
 #[derive(Debug, Clone, Copy)]
 struct Words(&'static str, usize);
 
@@ -86,7 +86,7 @@ fn conversations() -> impl Strategy<Value = Vec<Part>> {
     prop_oneof![3 => vec(parts(4_000), 1..120), 2 => huge, 1 => calls]
 }
 
-/// The messages of a conversation. It begins with a question and ends with an answer, as they do between two runs.
+/// Returns the messages of a conversation. It begins with a user message and ends with an answer, as between two runs.
 fn messages(parts: &[Part]) -> Vec<Value> {
     let said = |content: Value, stop: &str| {
         json!({"role": "assistant", "content": content, "api": "scripted", "provider": "script", "model": "script-1",
@@ -124,7 +124,7 @@ fn messages(parts: &[Part]) -> Vec<Value> {
             Part::Fails => all.push(said(json!([]), "error")),
         }
     }
-    // Whole units only: what is too much goes with its calls.
+    // Cuts between whole turns, so that calls and results stay together.
     let mut size = 0;
     let fits = all.iter().take_while(|message| {
         size += message.to_string().len();
@@ -138,7 +138,7 @@ fn messages(parts: &[Part]) -> Vec<Value> {
     all
 }
 
-/// A session on disk, as OpenClaw leaves it.
+/// Writes a session to disk, as OpenClaw leaves it.
 fn write(state: &Path, messages: &[Value]) {
     let folder = state.join("agents/main/sessions");
     fs::create_dir_all(&folder).unwrap();
@@ -157,7 +157,7 @@ fn write(state: &Path, messages: &[Value]) {
     fs::write(folder.join("sessions.json"), records.to_string()).unwrap();
 }
 
-/// How the model that sums up answers.
+/// Behaviour of the compaction model.
 #[derive(Debug, Clone, Copy)]
 enum Sums {
     Well,
@@ -182,7 +182,7 @@ fn sums_up(sums: Sums) -> Turn {
     }
 }
 
-/// A house over a state directory, and what its model was asked.
+/// A hub on a state directory, and its scripted model.
 struct House {
     hub: Hub,
     script: Arc<Script>,
@@ -196,7 +196,7 @@ fn spec(context_window: u64) -> Spec {
     Spec { provider, model, api, context_window, max_output: 4_000, ..Spec::default() }
 }
 
-/// An agent whose model reads so much. Those of one script are the same model.
+/// An agent whose model has this context window. Those of one script are the same model.
 fn agents(script: &Arc<Script>, sums: Sums) -> Agents {
     let summing = Script::free(Box::new(move |_| sums_up(sums))).read_by(spec(script.spec().context_window));
     let summing = Roster::alone(Arc::new(summing));
@@ -226,13 +226,13 @@ impl House {
         Self { hub, script, key, window, sums }
     }
 
-    /// Another window from here on.
+    /// Changes the context window.
     fn narrow(&mut self, window: u64) {
         self.script = script(window);
         self.hub.set_up(agents(&self.script, self.sums), homard_agent::Rules::default());
     }
 
-    /// What the model is told with this message.
+    /// Returns the model request for this message.
     async fn asked(&self, text: &str) -> Request {
         let (run, message) = (RunId::parse(text).unwrap(), User::text(text, 1));
         let inbound = Inbound::plain(run, ("owner", "agent"), self.key.clone(), message);
@@ -242,7 +242,7 @@ impl House {
         self.script.seen().pop().unwrap().request
     }
 
-    /// Makes the conversation short in the small window; what the model is told then, and the estimate of it.
+    /// Compacts the conversation in the small context window; returns the next request and its estimated size.
     async fn compacted(&mut self) -> Option<(Request, u64)> {
         self.narrow(self.window);
         let report = self.hub.compact(&self.key, None).await.unwrap();
@@ -292,7 +292,7 @@ proptest! {
             match house.compacted().await {
                 Some((short, after)) => {
                     prop_assert!(after <= threshold, "{} of {}", after, threshold);
-                    // The message that was sent since is a few tokens more.
+                    // The message sent since then adds a few tokens.
                     prop_assert!(size(&short) <= threshold + 20, "{} of {}", size(&short), threshold);
                     let (calls, results) = calls_and_results(&short);
                     prop_assert_eq!(calls, results);

@@ -1,14 +1,14 @@
-//! `conformance.md` says where every case of the specification is tested. Here is checked that it names each once, and
-//! that the tests that it names are there and say what they are about.
+//! Checks `conformance.md`, which says where every case of the specification is tested: that it names each once, and
+//! that the tests that it names exist and mention the case.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{fs, path::Path};
 
-/// A line of the table.
+/// A row of the table.
 struct Row<'a> {
-    /// Such as `case 74`, `pitfall 32`, `R1` or `A13`.
+    /// For example `case 74`, `pitfall 32`, `R1` or `A13`.
     name: &'a str,
-    /// Such as `store/src/ledger.rs::a_test` or `testkit/tests/traces/turn/plain_answer.trace`, below `crates/`.
+    /// For example `store/src/ledger.rs::a_test` or `testkit/tests/traces/turn/plain_answer.trace`, below `crates/`.
     tests: Vec<&'a str>,
     remark: &'a str,
 }
@@ -24,7 +24,7 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
     include_str!("conformance.md").lines().filter_map(row)
 }
 
-/// What the table must have, in order.
+/// Returns the names that the table must have, in order.
 fn wanted() -> Vec<String> {
     let cases = (1..=220).map(|number| format!("case {number}"));
     let pitfalls = (1..=27).chain(32..=42).chain(48..=64).chain([104]).map(|number| format!("pitfall {number}"));
@@ -35,7 +35,7 @@ fn wanted() -> Vec<String> {
     cases.chain(pitfalls).chain(requirements).chain(attacks).chain(guards).chain(edge).collect()
 }
 
-/// What is wrong with a test that is said to be about something.
+/// Returns what is wrong with a test listed for a case.
 fn complaint(about: &str, test: &str) -> Option<String> {
     let (path, function) = test.split_once("::").unwrap_or((test, ""));
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -55,7 +55,7 @@ fn complaint(about: &str, test: &str) -> Option<String> {
     (!words.iter().any(|words| is_named(about, words))).then(|| format!("{test} does not say that it is about {about}"))
 }
 
-/// Whether a text has the name, as words of their own, or in a list: `cases 7 and 8`; `_` parts words, too.
+/// True if a text contains the name as whole words, or in a list: `cases 7 and 8`; `_` separates words, too.
 fn is_named(name: &str, text: &str) -> bool {
     let (name, text) = (name.to_lowercase(), text.to_lowercase().replace('_', " "));
     let mut places = text.match_indices(&name).map(|(at, _)| (at, at + name.len()));
@@ -66,7 +66,7 @@ fn is_named(name: &str, text: &str) -> bool {
     is_alone || name.split_once(' ').is_some_and(|(kind, number)| is_listed(kind, number, &text))
 }
 
-/// Whether a number stands in a list such as `cases 7, 8 and 9`.
+/// True if a number is in a list such as `cases 7, 8 and 9`.
 fn is_listed(kind: &str, number: &str, text: &str) -> bool {
     let lead = format!("{kind}s ");
     text.split(&lead).skip(1).any(|list| {

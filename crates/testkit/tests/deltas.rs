@@ -1,4 +1,4 @@
-//! However a text is cut into pieces, clients and the transcript end up with the same bytes.
+//! However an answer is split into deltas, clients and the transcript end up with the same bytes.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use homard_proto::{
 use homard_testkit::{Step, Trace, Turn, laws, play};
 use proptest::{collection::vec, prelude::*};
 
-/// A piece of an answer: words, reasoning, or a moment of nothing.
+/// Generates a piece of an answer: text, reasoning, or a pause.
 fn piece() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => any::<String>().prop_map(Step::Text),
@@ -21,7 +21,7 @@ fn piece() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Everything that an assistant said in this session.
+/// Returns all assistant text of the sessions.
 fn stored(played: &homard_testkit::Played) -> String {
     let entries = played.sessions().iter().flat_map(|(_, session)| &session.entries);
     let text = entries.filter_map(|entry| match &entry.kind {
@@ -40,7 +40,7 @@ proptest! {
         pieces in vec(piece(), 0..12),
         ends_well in any::<bool>(),
     ) {
-        // An answer that says something: one that says nothing is asked for again.
+        // The answer must contain text: an empty one is requested again.
         let mut pieces = pieces;
         pieces.insert(0, Step::Text("Well".to_owned()));
         let text: String = pieces.iter().filter_map(|step| match step {
@@ -53,7 +53,7 @@ proptest! {
             steps.push(Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() }));
         }
         let played = play(&Trace::one_message("go on", vec![Turn(steps)])).unwrap();
-        // That what clients were told is what was said, and that it is kept, is among the laws.
+        // The invariants check that clients received what was said, and that it is stored.
         prop_assert_eq!(laws::broken(&played), Vec::<String>::new());
         prop_assert_eq!(stored(&played), text);
     }

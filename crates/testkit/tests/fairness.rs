@@ -1,4 +1,4 @@
-//! Who waits for whom: a session that is blocked holds nobody up, slots go round, and a flood drowns nobody.
+//! Fairness: a blocked session delays no other, slots are shared evenly, and a flood of messages starves no session.
 //!
 //! R29 and R30: `GRID=all` sends ten thousand messages.
 #![allow(clippy::unwrap_used, reason = "tests may")]
@@ -11,17 +11,17 @@ use homard_proto::RunId;
 use homard_store::{AbortReason, Outcome};
 use homard_testkit::{Played, Trace, laws, play, play::EPOCH_MS};
 
-/// A turn of the model.
+/// Duration of a model turn.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Plays lines, and checks what must hold whatever they are.
+/// Executes a trace and checks the invariants.
 fn played(lines: &str) -> Played {
     let played = play(&Trace::read("generated", lines).unwrap()).unwrap();
     assert_eq!(laws::broken(&played), Vec::<String>::new());
     played
 }
 
-/// When each run began, by the name of the run.
+/// Returns when each run started, by its name.
 fn beginnings(played: &Played) -> BTreeMap<String, Duration> {
     played.beginnings().map(|(run, at)| (run.to_string(), at)).collect()
 }
@@ -43,7 +43,7 @@ fn no_session_waits_more_than_a_turn_longer_than_another() {
     const SESSIONS: usize = 10;
     const MESSAGES: usize = 20;
     let mut lines = "set slots=4 queue=\"followup debounce:0 cap:100\"\n".to_owned();
-    // Whoever comes first sends everything at once: the others must not wait for all of it.
+    // The first session sends everything at once: the others must not wait for all of it.
     for session in 0..SESSIONS {
         for message in 0..MESSAGES {
             writeln!(lines, "at 0ms chat \"hi\" run=s{session}-{message} key=s{session}").unwrap();
@@ -53,7 +53,7 @@ fn no_session_waits_more_than_a_turn_longer_than_another() {
         .for_each(|_| writeln!(lines, "model pause {}ms ; text \"Yes.\"", TURN.as_millis()).unwrap());
     let began = beginnings(&played(&lines));
     assert_eq!(began.len(), SESSIONS * MESSAGES);
-    // In no round does one session get a second turn while another still waits for its first.
+    // At no time does a session get a second turn while another still waits for its first.
     let turns =
         |session: usize, at: Duration| (0..MESSAGES).filter(|n| began[&format!("s{session}-{n}")] <= at).count();
     for at in began.values() {
@@ -73,21 +73,22 @@ fn a_hundred_sessions_share_four_slots() {
             writeln!(lines, "at {at}ms chat \"m{session}-{message}\" run=s{session}-{message} key=s{session}").unwrap();
         }
     }
-    // The laws say that each message is answered or collected exactly once. The first of each session has its own turn,
-    // the others wait and are one more; only eight that came to a session at rest have a turn of their own as well.
+    // The invariants say that each message is answered or collected exactly once. The first of each session has its own
+    // turn, the others are merged into one more; only eight that came to an idle session have a turn of their own as
+    // well.
     const TURNS: usize = 208;
     (0..TURNS).for_each(|_| lines.push_str("model pause 100ms ; text \"Yes.\"\n"));
     let played = played(&lines);
     assert_eq!((beginnings(&played).len(), played.busiest()), (TURNS, 4));
 }
 
-/// How many messages are a flood.
+/// Number of messages in a flood.
 fn flood(usually: usize) -> usize {
     if std::env::var("GRID").is_ok_and(|how| how == "all") { 10_000 } else { usually }
 }
 
-/// Plays a flood. The laws compare everything with everything, which takes too long here: what is said of all of it is that
-/// every run has ended.
+/// Executes a flood. Checking all invariants is quadratic and takes too long here, so this only checks that every run
+/// has ended.
 fn flooded(lines: &str) -> Played {
     let played = play(&Trace::read("generated", lines).unwrap()).unwrap();
     let open = played.runs().filter(|(tape, _)| !matches!(tape.state(), State::Ended(_)));
@@ -95,18 +96,18 @@ fn flooded(lines: &str) -> Played {
     played
 }
 
-/// So many messages wait in one session at most, whatever its settings say.
+/// Maximum number of queued messages per session, regardless of its settings.
 const LIMIT: usize = 1_000;
 
-/// So many wait where the settings say `cap:100`.
+/// Maximum number of queued messages with `cap:100`.
 const CAP: usize = 100;
 
-/// So many turns of the model, all alike.
+/// Returns this many identical model turns.
 fn turns(count: usize) -> String {
     format!("model pause {}ms ; text \"Yes.\"\n", TURN.as_millis()).repeat(count)
 }
 
-/// Somebody who sends so many messages at once, before anybody else: as many as there is room for are answered.
+/// Returns a flood of messages to one session, sent before all others: as many as fit into the queue are answered.
 fn flooder(messages: usize) -> String {
     (0..messages).fold(String::new(), |mut lines, message| {
         writeln!(lines, "at 0ms chat \"more\" run=flood-{message} key=flood").unwrap();
@@ -119,7 +120,7 @@ fn r29_of_a_flood_in_one_session_as_many_are_answered_as_may_wait_and_the_others
     let sent = flood(LIMIT + 200);
     let mut lines = "set queue=\"followup debounce:0 cap:100000 drop:new\"\n".to_owned();
     lines.push_str(&flooder(sent));
-    // The one that is at work, and those that wait.
+    // The active run, and the queued ones.
     let answered = 1 + LIMIT;
     lines.push_str(&turns(answered));
     let played = flooded(&lines);
@@ -146,7 +147,7 @@ fn r29_a_flood_of_sessions_is_answered_whole_and_in_its_order() {
     assert_eq!(played.busiest(), 4);
 }
 
-/// How evenly something was shared: 1 if all have the same, and the less the more one of them has.
+/// Returns Jain's fairness index: 1 if all shares are equal, and less the more uneven they are.
 fn jain(shares: &[usize]) -> f64 {
     let (sum, squares): (usize, usize) = (shares.iter().sum(), shares.iter().map(|share| share * share).sum());
     (sum * sum) as f64 / (shares.len() * squares) as f64
@@ -165,7 +166,7 @@ fn r30_beside_a_flood_the_others_have_equal_shares() {
     }
     lines.push_str(&turns(1 + CAP + NORMALS * MESSAGES));
     let played = flooded(&lines);
-    // Until the first of them has all that it asked for.
+    // Counts until the first of them has all its turns.
     let mut shares = [0; NORMALS];
     let mut flooded = 0;
     for (run, _) in played.beginnings() {
@@ -187,7 +188,7 @@ fn r30_beside_a_flood_nobody_waits_more_than_a_turn_longer() {
     const ROUNDS: usize = 10;
     let normals = |lines: &mut String| {
         for (round, normal) in (0..ROUNDS).flat_map(|round| (0..NORMALS).map(move |normal| (round, normal))) {
-            // Between the turns of the flood, so that nobody comes at the very moment when a slot is free.
+            // Between the turns of the flood, so that no message arrives exactly when a slot becomes free.
             let at = 1_050 + round * 2_000;
             writeln!(lines, "at {at}ms chat \"hi\" run=n{normal}-{round} key=n{normal}").unwrap();
         }

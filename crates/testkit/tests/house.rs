@@ -1,5 +1,5 @@
-//! Tools that look at sessions, talk to them and start runs, against a real hub: who sees whom, who waits for whom, and
-//! that a sub-agent's report is told exactly once, wherever the process dies.
+//! The session tools with a real hub: which sessions are visible, who waits for whom, and that a subagent's report is
+//! delivered exactly once, wherever the process crashes.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{
@@ -29,13 +29,13 @@ use homard_tools::house::{self, AgentToAgent, HouseRules, SpawnRules, Visibility
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
-/// When every test begins, in milliseconds since the epoch.
+/// Start time of every test in milliseconds since the epoch.
 const EPOCH_MS: u64 = 1_800_000_000_000;
-/// Who has not ended by then will not.
+/// Time limit for a run to end.
 const FAR: Duration = Duration::from_secs(3_600);
 
-/// A model that does what it reads. Each line of the newest message is an order: `do <tool> <arguments>`,
-/// `say <words>`, `take <seconds>`, `fail`, `hang`. To anything else it says what it read in one word.
+/// A model that follows orders. Each line of the newest message is one: `do <tool> <arguments>`, `say <words>`, `take
+/// <seconds>`, `fail`, `hang`. It answers anything else with one word.
 fn obey(request: &Request) -> Turn {
     let last = request.messages.last().unwrap();
     let mut steps = Vec::new();
@@ -83,7 +83,7 @@ fn disk(faults: BTreeMap<u64, Fault>) -> Disk {
     Arc::new(FaultyStore::new(MemoryStore::default(), faults))
 }
 
-/// A house with the agents `main` and `ops`.
+/// A hub with the agents `main` and `ops`.
 struct House {
     hub: Hub,
     script: Arc<Script>,
@@ -94,7 +94,7 @@ impl House {
         Self::over(&disk(BTreeMap::new()), rules, 0)
     }
 
-    /// The house in one of its lives; ids go on from those of the lives before.
+    /// Creates the hub in one of its lifetimes; ids continue from those of earlier lifetimes.
     fn over(disk: &Disk, rules: &HouseRules, life: u64) -> Self {
         let script = Arc::new(Script::free(Box::new(obey)));
         let profile = |id: &str| Profile {
@@ -128,7 +128,7 @@ impl House {
         assert!(matches!(waited, Waited::Ended(_)), "{run}: {waited:?}");
     }
 
-    /// Says something and waits for the end; returns what the tools of the session answered so far.
+    /// Sends a message and waits for the end of its run; returns the tool results of the session so far.
     async fn ask(&self, run: &str, key: &SessionKey, text: &str) -> Vec<Value> {
         self.ask_as(OWNER, run, key, text).await
     }
@@ -139,7 +139,7 @@ impl House {
         self.answers(key).await
     }
 
-    /// What tools answered in a session.
+    /// Returns the tool results of a session.
     async fn answers(&self, key: &SessionKey) -> Vec<Value> {
         let said = self.said(key).await;
         let results = said.iter().filter_map(|message| match &**message {
@@ -153,7 +153,7 @@ impl House {
         self.hub.history(key).await.unwrap().map(|(_, said)| said).unwrap_or_default()
     }
 
-    /// What a session was told by others than its tools and its model.
+    /// Returns the user messages of a session.
     async fn heard(&self, key: &SessionKey) -> Vec<String> {
         let said = self.said(key).await;
         let heard = said.iter().filter_map(|message| match &**message {
@@ -171,7 +171,7 @@ impl House {
         self.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
     }
 
-    /// A session with a parent, as if it had been started by it.
+    /// Creates a session with a parent, as if it had been spawned by it.
     async fn plant(&self, child: &str, parent: Option<&str>, label: &str) {
         let mut changes = Extra::from_iter([("label".to_owned(), json!(label))]);
         changes.extend(parent.map(|parent| ("spawnedBy".to_owned(), json!(key(parent).as_str()))));
@@ -241,7 +241,7 @@ async fn a_report_that_comes_while_the_parent_works_is_heard_by_that_run() {
         Message::Other(_) => String::new(),
     });
     let told: Vec<_> = told.collect();
-    // One turn: the call was not made, because the report came before it, and the model went on with that.
+    // One turn: the call was not made, because the report arrived before it, and the model continued with that.
     let expected = ["user: take 20", "assistant: ", "result: true", "user: [Sub-agent is done]", "assistant: Noted."];
     assert_eq!(told, expected);
     assert_eq!(house.heard(&child).await.len(), 1);
@@ -384,7 +384,7 @@ async fn a_run_sees_its_own_tree() {
     assert_eq!(house.keys().await, before, "looking makes no sessions");
 }
 
-// R47: each asks for the other's session with every tool that takes a key.
+// R47: each tries to access the other's session with every tool that takes a key.
 #[tokio::test(start_paused = true)]
 async fn r47_strangers_see_and_change_nothing_of_others_however_wide_the_rules_are() {
     let house = House::new(&wide());
@@ -491,7 +491,7 @@ async fn a_session_that_takes_no_messages_gets_none() {
     assert_eq!(house.ask("r1", &key("main"), &send).await[0]["status"], "forbidden");
 }
 
-// With one slot for all conversations: a run that waits has lent its own.
+// With one slot for all sessions: a run that waits has lent its own.
 #[tokio::test(start_paused = true)]
 async fn sessions_that_write_to_each_other_do_not_wait_in_a_circle() {
     let house = House::new(&wide());
@@ -674,18 +674,18 @@ async fn hostile_names_make_nothing() {
     assert_eq!(house.keys().await, before);
 }
 
-/// What a life of the house is asked for: a sub-agent, whose end is waited for.
+/// The work of one hub lifetime: starts a subagent and waits for its end.
 async fn errand(house: &House, cleanup: &str) {
     house.hub.recover(Default::default()).await.unwrap();
     let main = key("main");
     let spawn = order("sessions_spawn", json!({"task": "take 2\nsay Found.", "label": "finder", "cleanup": cleanup}));
     house.begin("r1", &main, &spawn).await;
     house.ended("r1").await;
-    // Long enough for all that is still to come.
+    // Long enough for everything that is still to come.
     tokio::time::sleep(Duration::from_secs(120)).await;
 }
 
-/// Lives until the disk takes the process along, or to the end.
+/// Runs until the store crashes the process, or to the end.
 fn live(disk: &Disk, life: u64, cleanup: &str) -> Option<(Vec<String>, Vec<Value>, usize)> {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let end = runtime.block_on(async {
@@ -699,7 +699,7 @@ fn live(disk: &Disk, life: u64, cleanup: &str) -> Option<(Vec<String>, Vec<Value
             }
         }
     });
-    // This is the death: every task of this life goes with its runtime.
+    // This is the crash: every task of this lifetime is dropped with its runtime.
     drop(runtime);
     end
 }
@@ -717,7 +717,7 @@ fn a_report_is_told_exactly_once_wherever_the_process_dies() {
             let (reports, answers, unfinished) =
                 (0..3).find_map(|life| live(&disk, life, cleanup)).expect("the process dies once");
             let what = format!("{cleanup}, death {death:?} at commit {commit}");
-            // A call that the death cut off was answered with that, and then nothing may have begun.
+            // A call interrupted by the crash has a result that says so, and then possibly nothing was started.
             let began = answers.iter().filter(|answer| answer["status"] == "accepted").count();
             assert!(reports.len() <= 1 && reports.len() >= began, "{what}: {reports:?} {answers:?}");
             assert_eq!((answers.len(), unfinished), (1, 0), "{what}");

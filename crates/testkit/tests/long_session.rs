@@ -1,7 +1,7 @@
-//! A session that goes on and on in a small window never errs, whatever the model that sums it up says: at every question
-//! the standing rules and the newest request are there word for word, it fits, and every call has its result.
+//! A very long session in a small context window never fails, whatever the compaction model answers: every request
+//! contains the standing rules and the newest message verbatim, fits, and has a result for every call.
 //!
-//! `GRID=all` plays sessions of two thousand turns.
+//! `GRID=all` runs sessions of two thousand turns.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how long the sessions are")]
 
@@ -43,32 +43,32 @@ use serde_json::{Value, json};
 
 const WINDOW: u64 = 16_000;
 
-/// Stands in a file of the workspace.
+/// Content of a file in the workspace.
 const RULE: &str = "Never move the lighthouse, not even a little.";
 
-/// How the model that sums up behaves.
+/// Behaviour of the compaction model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sums {
     Well,
     SaysNothing,
     TalksGarbage,
     Fails,
-    /// It answers with something else: all that it was told is gone.
+    /// Answers with something unrelated: the whole history is lost.
     DropsEverything,
     FindsAllTooLong,
     Hangs,
-    /// Each time another of these.
+    /// A different one of these each time.
     Anyhow,
 }
 
-/// How the model that answers counts tokens.
+/// How the answering model counts tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counts {
-    /// It does not tell.
+    /// It does not report them.
     Untold,
-    /// As they are estimated.
+    /// As estimated.
     Alike,
-    /// It finds half as many more, and refuses what does not fit.
+    /// It counts 50 % more, and rejects what does not fit.
     More,
 }
 
@@ -76,7 +76,7 @@ fn turns(usual: usize) -> usize {
     if std::env::var("GRID").is_ok_and(|how| how == "all") { 2_000 } else { usual }
 }
 
-/// Words of a kind: prose, code, Chinese, or one long word.
+/// Generates text: prose, code, Chinese, or one long word.
 fn words(dice: &mut Dice, most: u64) -> String {
     let size = (1 + dice.below(most)) as usize;
     match dice.below(4) {
@@ -87,7 +87,7 @@ fn words(dice: &mut Dice, most: u64) -> String {
     }
 }
 
-/// A file of as many tokens as its name says, about.
+/// A tool that returns about as many tokens as the file's name says.
 struct Read;
 
 #[async_trait]
@@ -112,10 +112,10 @@ impl Tool for Read {
     }
 }
 
-/// What the models and whoever asks them know of one another.
+/// State shared by the models and the test.
 #[derive(Debug, Default)]
 struct Known {
-    /// The newest request.
+    /// The newest message.
     newest: String,
     asked: usize,
     wrong: Vec<String>,
@@ -128,7 +128,7 @@ fn text_of(message: &Message) -> String {
     }
 }
 
-/// What is not as it must be in a question.
+/// Returns what is wrong with a request.
 fn wrong(request: &Request, newest: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if !request.system.contains(RULE) {
@@ -164,8 +164,8 @@ fn size(request: &Request) -> u64 {
     tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + said
 }
 
-/// The model that answers: it looks at a few files and then says something. When the one that sums up has failed, it is
-/// asked to sum up, and fails in the same way.
+/// The answering model: it reads a few files and then answers. After the compaction model has failed, it is asked for
+/// the summary, and fails in the same way.
 fn answers(
     known: Arc<Mutex<Known>>,
     (sums, counts): (Sums, Counts),
@@ -214,7 +214,7 @@ const CHECKPOINT: &str = "## Goal\nKeep the house by the sea.\n## Constraints\nn
     ### In progress\nmore\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\n\
     the word is tide, and the house stands by the sea where it always stood";
 
-/// The model that sums up.
+/// The compaction model.
 fn sums_up(sums: Sums, dice: &mut Dice) -> Turn {
     let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
     let says = |text: &str| Turn(vec![Step::Text(text.to_owned()), done()]);
@@ -241,7 +241,7 @@ fn sums_up(sums: Sums, dice: &mut Dice) -> Turn {
     }
 }
 
-/// A store that counts how often a transcript is read.
+/// A store that counts reads of transcripts.
 #[derive(Default)]
 struct Counting {
     inner: MemoryStore,
@@ -315,7 +315,7 @@ fn spec(model: &str) -> Spec {
     Spec { provider, model, api, context_window: WINDOW, max_output: 4_000, ..Spec::default() }
 }
 
-/// Plays a session of so many turns; returns how often it was compacted, and how often its transcript was read.
+/// Runs a session with this many turns; returns the number of compactions and of transcript reads.
 async fn play(turns: usize, sums: Sums, counts: Counts) -> (u64, usize) {
     let workspace = tempfile::tempdir().unwrap();
     fs::write(workspace.path().join("AGENTS.md"), format!("# Rules\n\n{RULE}\n")).unwrap();
@@ -353,13 +353,13 @@ async fn play(turns: usize, sums: Sums, counts: Counts) -> (u64, usize) {
     hub.shut_down().await;
     let reads = store.reads.load(Ordering::Relaxed);
     let session = store.load(&key).await.unwrap().unwrap();
-    // The transcript keeps every line.
+    // The transcript keeps every entry.
     let said = session.entries.iter().filter(|entry| json!(entry)["message"]["role"] == "user").count();
     assert_eq!(said, turns);
     (json!(session.record)["compactionCount"].as_u64().unwrap_or_default(), reads)
 }
 
-/// What is made short is at hand: a session is read when its first message comes, however often it is compacted.
+/// Compaction uses the cached transcript: it is read once, at the first message, however often it is compacted.
 #[tokio::test(start_paused = true)]
 async fn a_compaction_reads_no_transcript() {
     let (compactions, reads) = play(60, Sums::Well, Counts::Alike).await;
@@ -389,7 +389,7 @@ fn what_is_missing_in_a_question_is_found() {
     assert!(matches!(&long[..], [wrong] if wrong.starts_with("it has ")), "{long:?}");
 }
 
-/// One compaction in so many turns at least: otherwise nothing was proved.
+/// Maximum number of turns per compaction; with fewer compactions the test would prove nothing.
 const OFTEN: u64 = 10;
 
 macro_rules! sessions {

@@ -1,5 +1,5 @@
-//! Whatever a model says and however it fails, whoever wrote gets an answer, a silence that is allowed, or an error; and
-//! nobody reads what was only thought, or the words that are meant for the house.
+//! Whatever a model says and however it fails, the sender gets an answer, a permitted silence, or an error; and
+//! reasoning and control tokens are never shown.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{collections::BTreeSet, fmt::Write as _};
@@ -18,20 +18,20 @@ use homard_testkit::{Played, Trace, laws, play};
 use proptest::{collection::vec, option, prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::json;
 
-/// Stands in everything that is thought.
+/// Occurs in all reasoning.
 const THOUGHT: &str = "plotting";
 
-/// An answer of the model as a file would have it.
+/// An answer of the model in trace format.
 #[derive(Debug, Clone)]
 struct Said {
     thought: bool,
-    /// The text, in the pieces in which it comes.
+    /// The text, in the deltas in which it arrives.
     pieces: Vec<String>,
     calls: Vec<Call>,
     end: &'static str,
 }
 
-/// A call of a tool, and what comes of it.
+/// A tool call and its result.
 #[derive(Debug, Clone)]
 struct Call {
     tool: &'static str,
@@ -45,13 +45,13 @@ struct Sent {
     verb: &'static str,
     at: u64,
     place: &'static str,
-    /// Whether the answer goes in blocks.
+    /// True if the reply is sent in blocks.
     blocks: bool,
 }
 
 const GROUP: &str = "key=agent:main:telegram:group:7";
 
-/// What stands before the words, and is not for the user to read.
+/// Generates text before the answer that must not be shown to the user.
 fn prelude() -> impl Strategy<Value = String> {
     let fragments = vec![
         "<think>plotting</think>",
@@ -69,7 +69,7 @@ fn prelude() -> impl Strategy<Value = String> {
     vec(select(fragments), 0..3).prop_map(|parts| parts.concat())
 }
 
-/// What a model says in the end.
+/// Generates the final text of a model.
 fn words() -> impl Strategy<Value = String> {
     let dress = select(vec!["", " ", "\n", "`", "**", "\"", "_", "("]);
     let token = select(vec!["NO_REPLY", "no_reply", "No_Reply", "HEARTBEAT_OK"]);
@@ -81,7 +81,7 @@ fn words() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => Just(String::new()),
         4 => dressed.clone(),
-        // As the whole text the word counts in any case, beside others only as it is written.
+        // As the whole text the token is case-insensitive, beside other text it is case-sensitive.
         1 => dressed.prop_filter("as it is written", |word| !word.contains("reply") && !word.contains("Reply"))
             .prop_map(|word| format!("All is done. {word}")),
         1 => select(vec!["<think>plotting", "<think>plotting </thin", "<think", "[[reply_to", "N", "NO_", "`NO_REP"])
@@ -93,7 +93,7 @@ fn words() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A text in pieces.
+/// Splits a text into deltas.
 fn pieces() -> impl Strategy<Value = Vec<String>> {
     (prelude(), words(), vec(1..9usize, 0..12)).prop_map(|(prelude, words, sizes)| {
         let text: Vec<_> = format!("{prelude}{words}").chars().collect();
@@ -151,7 +151,7 @@ fn messages() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// The conversation as a file would have it.
+/// Formats the conversation as a trace.
 fn write(settings: &str, sent: &[Sent], said: &[Said], abort: Option<u64>) -> String {
     let mut text = format!("set {settings} turns=6\n");
     for (number, Sent { verb, at, place, blocks }) in (1..).zip(sent) {
@@ -185,22 +185,22 @@ fn write(settings: &str, sent: &[Sent], said: &[Said], abort: Option<u64>) -> St
     text
 }
 
-/// What is wrong beside that chance has written too much or too little.
+/// Returns violations, except those caused by random turns that are missing or unused.
 fn broken(played: &Played) -> Vec<String> {
     let is_chance = |wrong: &str| {
         ["were never asked for", "was never called", "no turn is left for it"].iter().any(|end| wrong.ends_with(end))
     };
-    // To another model it is told as words.
+    // Another model receives reasoning as text.
     let is_thought = |wrong: &str| wrong.contains("a line that is not on disk") && wrong.contains(THOUGHT);
     laws::broken(played).into_iter().filter(|wrong| !is_chance(wrong) && !is_thought(wrong)).collect()
 }
 
-/// What a client sees of a run.
+/// A run as a client sees it.
 #[derive(Default)]
 struct View {
-    /// Every text that was shown in an `assistant` or `chat` event.
+    /// Every text in an `assistant` or `chat` event.
     shown: Vec<String>,
-    /// What the deltas of the conversation come to.
+    /// Concatenation of the `chat` deltas.
     talk: String,
     last: Option<Chat>,
 }
@@ -238,22 +238,22 @@ impl View {
     }
 }
 
-/// Whether its answer is that of another run.
+/// True if it was absorbed, so that its reply is that of another run.
 fn is_guest(events: &[Event]) -> bool {
     events.iter().any(|event| matches!(event.kind, RunEvent::Absorbed { .. }))
 }
 
-/// A text without its white space.
+/// Removes white space.
 fn bare(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
-/// The reply is something to read.
+/// True if the reply is readable.
 fn is_answer(reply: &Payload) -> bool {
     matches!(reply.kind, Kind::Answer | Kind::Error) && !reply.is_empty()
 }
 
-/// What went out in blocks, and then at the end.
+/// Returns the replies sent in blocks, followed by those at the end.
 fn delivered(events: &[Event], end: &End) -> Vec<Payload> {
     let blocks = events.iter().filter_map(|event| {
         let RunEvent::Block(block) = &event.kind else { return None };
@@ -262,7 +262,7 @@ fn delivered(events: &[Event], end: &End) -> Vec<Payload> {
     blocks.chain(end.replies.iter().cloned()).collect()
 }
 
-/// What is wrong with the end of a run, for the one who wrote.
+/// Returns what is wrong with the end of a run, from the sender's point of view.
 fn left(tape: &Tape, end: &End, (replies, view): (&[Payload], &View)) -> Option<&'static str> {
     let last = view.last.as_ref()?;
     match &end.outcome {
@@ -279,7 +279,7 @@ fn left(tape: &Tape, end: &End, (replies, view): (&[Payload], &View)) -> Option<
     }
 }
 
-/// Whether the model was asked once more, and said then that it wants to say nothing.
+/// True if the model was asked again after an empty answer, and then chose silence explicitly.
 fn is_meant(played: &Played, events: &[Event]) -> bool {
     let asked = played.asked().iter().filter_map(|seen| seen.request.messages.last());
     let is_plea = |message: &Message| matches!(message, Message::User(user) if user.content.text() == PLEA);
@@ -291,7 +291,7 @@ fn is_meant(played: &Played, events: &[Event]) -> bool {
         && said.is_some_and(|said| said.to_lowercase().contains("no_reply"))
 }
 
-/// A conversation by chance.
+/// Generates a conversation.
 fn conversations() -> impl Strategy<Value = String> {
     let settings = select(vec![
         "retries=0",
@@ -308,7 +308,7 @@ fn conversations() -> impl Strategy<Value = String> {
         .prop_map(|(settings, sent, said, abort)| write(settings, &sent, &said, abort))
 }
 
-/// How a conversation can end for the one who wrote.
+/// Classifies the end of a conversation, from the sender's point of view.
 fn ending(played: &Played, tape: &Tape, events: &[Event]) -> &'static str {
     let Some(Event { kind: RunEvent::Ended(end), .. }) = events.last() else { return "none" };
     let replies = delivered(events, end);
@@ -325,7 +325,7 @@ fn ending(played: &Played, tape: &Tape, events: &[Event]) -> &'static str {
     }
 }
 
-// The property below says little if chance does not lead to all of these.
+// The property below proves little unless the generator reaches all of these.
 #[test]
 fn chance_leads_to_every_allowed_end_and_to_no_other() {
     let mut runner = TestRunner::deterministic();
@@ -367,8 +367,8 @@ proptest! {
             let answers = replies.iter().filter(|reply| reply.kind == Kind::Answer).map(|reply| reply.text.trim());
             let said = answers.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
             let is_whole = end.outcome == Outcome::Done && replies.iter().all(|reply| reply.kind != Kind::Error);
-            // Where blocks part is white space in the text. That void words are followed by none is said by the last event
-            // alone, and what went in blocks stays although it is void.
+            // Between blocks there is white space in the text. If discarded text is followed by none, only the last
+            // event says so, and blocks that were already sent stay although they were discarded.
             let has_blocks = replies.len() > end.replies.len();
             let is_void = events.iter().any(|event| matches!(event.kind, RunEvent::Rewound { .. }));
             let is_same = if has_blocks { bare(&said) == bare(&view.talk) } else { said == view.talk };

@@ -1,4 +1,4 @@
-//! R12: a conversation goes on with another model, from each wire to each; see pairs/README.md.
+//! R12: a conversation continues with another model, from each wire format to each; see pairs/README.md.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{
@@ -15,7 +15,7 @@ use homard_store::repair;
 use homard_testkit::fake_provider::{check, dialect::Dialect};
 use serde_json::{Value, json};
 
-/// The models that speak, by their wires.
+/// Returns the model for a wire format.
 fn target(dialect: Dialect) -> Target {
     let (provider, model, base_url) = match dialect {
         Dialect::Anthropic => ("anthropic", "claude-opus-4-6", "https://api.anthropic.com"),
@@ -78,13 +78,13 @@ fn ids(history: &[Arc<Message>]) -> HashSet<String> {
     history.iter().flat_map(said).collect()
 }
 
-/// What a vendor refuses of a request; the ids that it gave itself are its own affair.
+/// Returns what a vendor rejects in a request; ids that it issued itself are accepted.
 fn wrong(from: Dialect, to: Dialect, body: &Value) -> Vec<String> {
     let own = if from == to { ids(&history(from)) } else { HashSet::new() };
     check::wrong(to, body, &own)
 }
 
-/// Fails unless a file holds this; with `BLESS=1` it is made to.
+/// Compares a value with a golden file; `BLESS=1` updates the file.
 #[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
 fn compare(golden: &Path, actual: &Value) {
     if std::env::var_os("BLESS").is_some() {
@@ -122,7 +122,7 @@ fn a_run_that_was_cut_short_at_any_point_goes_on_with_any_model() {
     for (from, to) in pairs() {
         let history = history(from);
         for end in 1..=history.len() {
-            // As a crash leaves it; as a stop and as a failure leave it.
+            // As left by a crash, an abort and an error.
             for stop in [None, Some(StopReason::Aborted), Some(StopReason::Error)] {
                 let mut cut = history[..end].to_vec();
                 if let (Some(stop), Some(Message::Assistant(said))) = (stop, cut.last_mut().map(Arc::make_mut)) {

@@ -1,4 +1,5 @@
-//! Case 102: a request of a session begins with the one before, for whatever is said, by whatever wire, and after restarts.
+//! Case 102: each request of a session begins with the previous one, whatever is said, with every wire format, and
+//! after restarts.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use homard_agent::setting::Kit;
@@ -10,7 +11,7 @@ use homard_testkit::{Trace, laws, play, script::Seen};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::json;
 
-/// A message, what happens before it, and what comes of it.
+/// A message, what happens before it, and the answers to it.
 #[derive(Debug, Clone)]
 struct Message {
     before: Vec<&'static str>,
@@ -18,7 +19,7 @@ struct Message {
     prompt: Option<String>,
     thinking: Option<&'static str>,
     answers: Vec<Answer>,
-    /// Whether the last answer breaks off.
+    /// True if the last answer breaks off.
     fails: bool,
 }
 
@@ -27,7 +28,7 @@ struct Message {
 struct Answer {
     thought: Option<String>,
     words: String,
-    /// What tools answer to its calls, and whether they fail.
+    /// Results of its tool calls, and whether they are errors.
     results: Vec<(String, bool)>,
 }
 
@@ -60,7 +61,7 @@ fn messages() -> impl Strategy<Value = Message> {
     )
 }
 
-/// A conversation as a file would have it.
+/// Formats a conversation as a trace.
 fn write(messages: &[Message], settings: &str) -> String {
     let mut lines = vec![
         format!("set {settings} thinks=\"low high\""),
@@ -83,9 +84,9 @@ fn write(messages: &[Message], settings: &str) -> String {
         let last = message.answers.len() - 1;
         for (place, Answer { thought, words, results }) in message.answers.iter().enumerate() {
             let mut steps: Vec<_> = thought.iter().map(|thought| format!("think {}", json!(thought))).collect();
-            // One that says nothing is asked for again.
+            // An empty answer would be requested again.
             steps.push(format!("text {}", json!(format!("Well, {words}"))));
-            // One that calls nothing is the last of its run.
+            // An answer without calls ends its run.
             let results = if place < last && results.is_empty() { &[("done".to_owned(), false)][..] } else { results };
             for (text, is_error) in results.iter().filter(|_| place < last) {
                 calls += 1;
@@ -118,8 +119,8 @@ fn asked(text: &str, wire: Wire) -> Vec<Seen> {
     played.asked().to_vec()
 }
 
-/// The conversation of a request as it goes over the wire: without the marks that say how much is to be remembered, which
-/// move, and without the system prompt, where that is a part of it.
+/// Returns the encoded conversation of a request without cache markers, which move, and without the system prompt, if
+/// it is part of the conversation.
 fn on_the_wire(wire: Wire, spec: &Spec, request: &Request) -> String {
     let target = Target::new(spec.clone(), "https://example.com");
     let body: serde_json::Value = serde_json::from_slice(&wire.encode(&target, request).unwrap()).unwrap();
@@ -151,15 +152,16 @@ proptest! {
             let (one, two) = (&pair[0].request, &pair[1].request);
             prop_assert_eq!(&one.system[..one.stable], &two.system[..two.stable], "{}", text);
             prop_assert_eq!(&one.tools, &two.tools, "{}", text);
-            // Two messages in a row may be one by the next turn; over the wire they begin alike all the same.
+            // Two consecutive messages may be merged by the next turn, but the encoded bytes have the same prefix
+            // anyway.
             let is_whole = messages.iter().all(|message| !message.fails);
             prop_assert!(!is_whole || two.messages.starts_with(&one.messages), "{}\n{:#?}\n{:#?}", text, one.messages, two.messages);
             let (before, after) = (on_the_wire(wire, &spec, one), on_the_wire(wire, &spec, two));
-            // What is said next may go into the same list.
+            // The next message may be added to the same list.
             let begin = before.trim_end_matches([']', '}']);
             prop_assert!(after.starts_with(begin), "{}\n{}\n{}", text, before, after);
         }
-        // Nothing that was said or happened got lost on the way.
+        // Nothing that was said or happened was lost.
         let last = asked.last().unwrap();
         let told = last.request.messages.iter().filter_map(|message| match &**message {
             Said::User(user) => Some(user.content.text()),
@@ -173,7 +175,7 @@ proptest! {
                 prop_assert!(told.contains(&event), "{}\n{}", text, told);
             }
         }
-        // Where nothing is asked for that differs, nothing does.
+        // The system prompt is constant unless a message changes something.
         let is_plain = messages.iter().all(|message| message.prompt.is_none() && message.thinking.is_none());
         let first = &asked[0].request.system;
         prop_assert!(!is_plain || asked.iter().all(|seen| seen.request.system == *first), "{}", text);
@@ -189,13 +191,14 @@ fn what_was_cut_from_a_request_is_cut_from_the_next_ones_too() {
         lines.push(format!("tool toolu_{number} says \"0123456789\"*1000"));
         lines.push("model text \"Seen.\"".to_owned());
     }
-    // The cache is gone, the cuts are made; then come a restart, a tool call, and a time after which more could be cut.
+    // The cache has expired and results are pruned; then come a restart, a tool call, and a time after which more could
+    // be pruned.
     lines.push("at 400s say \"again\" run=m5\nmodel text \"Yes.\"\nat 401s restart".to_owned());
     lines.push("at 402s say \"more\" run=m6\nmodel call toolu_6 read {\"path\":\"x\"}".to_owned());
     lines.push("tool toolu_6 says \"0123456789\"*100\nmodel text \"Done.\"".to_owned());
     let asked = asked(&lines.join("\n"), Wire::AnthropicMessages);
     let follows = |pair: &[Seen]| pair[1].request.messages.starts_with(&pair[0].request.messages);
     let is_kept: Vec<_> = asked.windows(2).map(follows).collect();
-    // Two questions in each of four runs; the next one begins otherwise, and those after it as that one does.
+    // Two requests in each of four runs; the next one has a different prefix, and those after it share that one.
     assert_eq!(is_kept, [true, true, true, true, true, true, true, false, true, true]);
 }

@@ -1,18 +1,18 @@
-//! D71: gateways and local turns that follow one another on one state directory lose nothing and keep the order, wherever they
-//! are killed. `SIM_SEEDS=<number>` plays more schedules, `SIM_SEED=<number>` plays one and prints it.
+//! D71: gateways and local turns that follow one another on one state directory lose nothing and keep the order,
+//! wherever they are killed. `SIM_SEEDS=<number>` runs more schedules, `SIM_SEED=<number>` runs one and prints it.
 #![allow(clippy::disallowed_methods, reason = "the environment chooses how many schedules are played")]
 
 use homard_store::{Outcome, RunRow, RunState};
 use homard_testkit::{Played, laws, simulation::processes, tell::tell};
 
-/// Schedules that are played by default.
+/// Default number of schedules.
 const SEEDS: u64 = 1_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Accepted runs that did not get an answer.
+/// Returns accepted runs that were not answered.
 fn lost(played: &Played) -> Vec<String> {
     let is_answered = |row: &&RunRow| matches!(&row.state, RunState::Ended(ended) if ended.outcome == Outcome::Done);
     let lost = played.rows().filter(|row| !is_answered(row));

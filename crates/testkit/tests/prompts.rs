@@ -1,5 +1,5 @@
-//! What models are told before the conversation, by the way that it takes in earnest: a message comes in, a run begins, and
-//! the scripted model is asked. The words are the snapshots in `prompts`, one for each workspace, mode and style.
+//! System prompts, built by the real code path: a message arrives, a run starts, and the scripted model receives a
+//! request. The texts are the snapshots in `prompts`, one for each workspace, mode and style.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{
@@ -18,12 +18,12 @@ use homard_testkit::{Played, Trace, folder::Contents, laws, play, tell::tell, tr
 use homard_workspace::Starter;
 use serde_json::Value;
 
-/// A message to a session of the default agent, and one to a sub-agent of it.
+/// A message to a session of the default agent, and one to a subagent of it.
 const MAIN: &str = "at 0ms say \"hi\" prompt=\"Ann and Bob are here.\"\nmodel text \"Hello.\"";
 const SUBAGENT: &str =
     "at 0ms say \"hi\" key=agent:main:subagent:u1 prompt=\"Count the boats.\"\nmodel text \"Hello.\"";
 
-/// The tools that some sections are about.
+/// Tools that some sections depend on.
 const TOOLS: &str = "set tool memory_search read {}\nset tool message effect {}\nset tool session_status read {}\n";
 
 fn trace(text: &str) -> Trace {
@@ -36,7 +36,7 @@ fn played(trace: &Trace) -> Played {
     played
 }
 
-/// What the first question was, with the same name for the folder every time.
+/// Returns the system prompt of the first request, with a constant folder name.
 fn prompt(played: &Played) -> String {
     played.unnamed(&played.asked()[0].request.system)
 }
@@ -45,7 +45,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workspaces").join(name)
 }
 
-/// The files of a folder, and of folders in it.
+/// Returns the files of a folder, recursively.
 fn files(folder: &Path) -> Vec<(String, Contents)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -72,14 +72,14 @@ fn starter() -> Vec<(String, Contents)> {
     files(folder.path())
 }
 
-/// The skills of a workspace; where they are is told as in a home.
+/// Returns the skills of a workspace; their paths are shown relative to a home directory.
 fn kit(workspace: &Path) -> Kit {
     let roots = Roots { workspace: workspace.join("skills"), ..Roots::default() };
     let book = Book::new(discover(&roots, &Limits::default()), Host::default(), Rules::default());
     Kit::new(&book, block(&book, &PromptLimits::default(), Some(workspace)))
 }
 
-/// A trace in a golden workspace.
+/// Builds a trace in a golden workspace.
 fn in_workspace(name: &str, style: Style, text: &str) -> Trace {
     let mut trace = trace(&format!("{TOOLS}set zone=Europe/Berlin\n{text}"));
     let Setup { files: on_disk, setting, .. } = &mut trace.setup;
@@ -106,7 +106,7 @@ fn in_workspace(name: &str, style: Style, text: &str) -> Trace {
     trace
 }
 
-/// Long runs of the same words take their place once.
+/// Abbreviates long lines.
 fn abridged(prompt: &str) -> String {
     let lines = prompt.lines().map(|line| match line.chars().count() {
         count if count > 2_000 => format!("{} [… {count} characters …]", line.chars().take(40).collect::<String>()),
@@ -184,7 +184,7 @@ fn a_small_window_makes_a_prompt_lean_by_itself() {
     let of = |style| prompt(&played(&in_workspace("rich", style, MAIN)));
     assert_eq!(with("set window=31999\n"), of(Style::Lean));
     assert_eq!(with("set window=32000\n"), of(Style::Rich));
-    // Neither an unknown window nor the idle timeout of a self-hosted server does.
+    // Neither an unknown context window nor the idle timeout of a self-hosted server does.
     assert_eq!(with("set window=0\n"), of(Style::Rich));
     assert_eq!(with("set idle=5m\n"), of(Style::Rich));
 }
@@ -224,7 +224,7 @@ fn case_99_a_missing_file_is_marked() {
     let prompt = prompt(&played(&trace(&format!("set file \"AGENTS.md\" \"Be kind.\"\n{MAIN}"))));
     let mark = "## TOOLS.md\n[MISSING] Expected at: /tmp/world-000000/desk/TOOLS.md\n";
     assert!(prompt.contains(mark), "{prompt}");
-    // The guide and the memory are not missed.
+    // The guide and the memory are not reported as missing.
     assert!(!prompt.contains("BOOTSTRAP.md") && !prompt.contains("MEMORY.md"), "{prompt}");
 }
 

@@ -1,6 +1,7 @@
-//! R12, R84 and the prompt-cache contract: the wires over real HTTP, against a provider that can do anything wrong.
+//! R12, R84 and the prompt-cache contract: the wire formats over real HTTP, against a provider with every kind of
+//! fault.
 //!
-//! `PROVIDER_SEEDS=<number>` makes the seeded runs as many; what fails names its seed.
+//! `PROVIDER_SEEDS=<number>` sets the number of seeded runs; a failure names its seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
 
 #[path = "providers/cache.rs"]

@@ -1,4 +1,5 @@
-//! R1, R3, R6, R7, R12: worlds made by chance break no law. `SIM_SEEDS=<number>` plays more of them, `SIM_SEED=<number>` one and tells it.
+//! R1, R3, R6, R7, R12: random scenarios violate no invariant. `SIM_SEEDS=<number>` runs more of them,
+//! `SIM_SEED=<number>` runs one and prints it.
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many seeds they want")]
 
 use homard_testkit::{
@@ -7,7 +8,7 @@ use homard_testkit::{
     tell::tell,
 };
 
-/// How many seeds are played unless somebody wants another number.
+/// Default number of seeds.
 const SEEDS: u64 = 200;
 
 fn number(name: &str) -> Option<u64> {

@@ -1,8 +1,8 @@
-//! Every moment of every run has a name, and what a trace tells is what was seen: runs made by chance in rough worlds, with
-//! errors, retries, fallbacks, steers, aborts, compactions, hooks and deaths. `SOAK_SEEDS=<number>` plays more worlds,
-//! `SOAK_SEED=<number>` one and tells it.
+//! Timelines are complete and agree with the events, for random runs in rough scenarios with errors, retries,
+//! fallbacks, steering, aborts, compactions, hooks and crashes. `SOAK_SEEDS=<number>` runs more scenarios,
+//! `SOAK_SEED=<number>` runs one and prints it.
 //!
-//! What is checked of each run is the law of courses, which holds for every trace; here it is counted that there was
+//! Each run is checked by the timeline invariants, which hold for every trace; here it is counted that there was
 //! something to check.
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many seeds they want")]
 
@@ -16,10 +16,10 @@ use homard_testkit::{
     tell::tell,
 };
 
-/// How many worlds are played unless somebody wants another number.
+/// Default number of scenarios.
 const SEEDS: u64 = 200;
 
-/// So many runs must be checked, and so many of each kind must be among them.
+/// Minimum number of checked runs, and of each kind among them.
 const RUNS: usize = 500;
 const OF_EACH: usize = 10;
 
@@ -63,7 +63,7 @@ impl Tally {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// Counts what happened in a world.
+    /// Counts what happened in a scenario.
     fn world(&mut self, played: &Played) {
         self.count("deaths", played.restarts());
         played.rows().for_each(|row| self.run(row));
@@ -93,7 +93,7 @@ impl Tally {
             },
             1,
         );
-        // What a run did is counted once, not with those that joined it.
+        // The work of a run is counted once, not again for absorbed runs.
         if row.host.is_some() {
             return self.count("runs that joined another", 1);
         }
@@ -144,7 +144,7 @@ fn every_moment_of_five_hundred_rough_runs_has_a_name() {
                 if only.is_some() {
                     println!("{}\n\n{}", simulation::write(seed, Weather::Rough), tell(&played));
                 }
-                // Where the disk failed, less can be asked for.
+                // Counts are lower where the disk failed.
                 if !played.has_bad_disk() {
                     tally.world(&played);
                 }

@@ -1,7 +1,7 @@
-//! R1, R3, R7, R12: every trace, with a death at every commit; a seeded sample here, all of it where `SWEEP=all` is set.
+//! R1, R3, R7, R12: every trace, with a crash at every commit; a seeded sample by default, everything with `SWEEP=all`.
 //!
-//! `SWEEP_SEED=<number>` draws another sample, `SWEEP_ROOM=<folder>` plays only the traces there; what fails names its
-//! trace and the place.
+//! `SWEEP_SEED=<number>` draws another sample, `SWEEP_ROOM=<folder>` runs only the traces there; a failure names its
+//! trace and crash point.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how much of the sweep they want")]
 
@@ -12,7 +12,7 @@ use std::{
 
 use homard_testkit::{Trace, chance::Dice, laws, sweep::Rehearsed, tell::tell};
 
-/// How many of a hundred places the sample has.
+/// Size of the sample in percent.
 const SAMPLE: u64 = 20;
 
 fn traces(folder: &Path) -> Vec<PathBuf> {

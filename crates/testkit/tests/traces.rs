@@ -1,6 +1,6 @@
-//! Every file `traces/<room>/<behaviour>.trace` is a test; what must come of it is the `.snap` beside it.
+//! Every file `traces/<room>/<behaviour>.trace` is a test; its expected outcome is the `.snap` beside it.
 //!
-//! How to write one and how to accept a snapshot: the header of `homard_testkit`.
+//! For how to write one and how to accept a snapshot, see the documentation of `homard_testkit`.
 
 use std::{fs, path::Path};
 

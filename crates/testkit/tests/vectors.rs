@@ -1,8 +1,8 @@
-//! What the original's own functions gave, group by group. Where it was wrong, or a decision is another, the deviation
-//! stands with its reason beside what is expected here.
+//! Recorded results of OpenClaw's own functions, group by group. Where OpenClaw is wrong, or Homard decided
+//! differently, the deviation and its reason are beside the expected value.
 //!
-//! `golden/loop-vectors.json` is a copy of the recording; where the recording itself is here, it is checked as well, and
-//! where it is absent, the test says so on stderr.
+//! `golden/loop-vectors.json` is a copy of the recording; if the recording itself is available, it is checked as well,
+//! and if it is not, the test says so on stderr.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{fs, io::Write, path::Path};
@@ -24,7 +24,7 @@ use homard_reply::{
 use homard_testkit::{Played, Trace, play};
 use serde_json::{Value, json};
 
-/// Which test holds a group: one of this file, or one below `crates/`.
+/// The test for each group: one of this file, or one below `crates/`.
 const HELD: [(&str, &str); 20] = [
     ("chunker", "testkit/tests/vectors.rs::chunker"),
     ("silent", "testkit/tests/vectors.rs::silence"),
@@ -41,13 +41,13 @@ const HELD: [(&str, &str); 20] = [
     ("toolIds", "store/tests/it/vectors.rs::golden_vectors_hold"),
     ("pairing", "store/tests/it/vectors.rs::golden_vectors_hold"),
     ("errors", "testkit/tests/vectors.rs::errors"),
-    // The words of the mark in the middle are ours.
+    // The text of the marker in the middle is ours.
     ("bootstrap", "testkit/tests/prompts.rs::case_98_a_long_file_keeps_its_ends"),
-    // FIX: whoever waits for what was cleared is told.
+    // FIX: callers that wait for a cleared message are notified.
     ("laneClear", "testkit/tests/traces/lanes/what_waits_is_cleared.trace"),
     ("media_S", "testkit/tests/vectors.rs::media"),
     ("runtime", "testkit/tests/vectors.rs::runs"),
-    // FIX: the lock is the system's; neither the age nor the content of the file gives it to another.
+    // FIX: the lock is held by the operating system; neither the age nor the content of the file releases it.
     ("lock", "journal/tests/journal/files.rs::a_lock_is_held_before_its_file_says_by_whom"),
 ];
 
@@ -73,7 +73,7 @@ fn golden_vectors_hold() {
 fn every_recorded_vector_holds() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/vectors/loop-vectors.json");
     let Ok(text) = fs::read(path) else {
-        // Past the test harness, which hides what passing tests say.
+        // Written past the test harness, which hides the output of passing tests.
         let line = "skipped: every recorded vector of the loop: ../shared/samples is not here\n";
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     };
@@ -142,12 +142,12 @@ fn chunker(group: &Value) {
         let expected = match word(&vector["name"]) {
             // FIX: no blank lines at the start of a block, which leaves room for a word.
             "para stream" => vec!["First para.", "Second para that goes on and", "on."],
-            // FIX: a fence is cut at the end of a line, is never empty, and with its marks no longer than allowed.
+            // FIX: a fence is split at the end of a line, is never empty, and with its markers no longer than allowed.
             "fence split" => {
                 vec!["```js\nconst a = 1;\n```", "```js\nconst b = 2;\n```", "```js\nconst c = 3;\n```", "Done"]
             }
             "tilde fence" => vec!["~~~\nline one\nline two\n~~~", "~~~\nline three\n~~~", "end"],
-            // FIX: no emoji is cut in half; characters are counted, not halves of them.
+            // FIX: no emoji is cut in half; characters are counted, not UTF-16 code units.
             "emoji cut" => vec!["😀😀😀😀", "😀"],
             "emoji odd max (DEFECT: surrogate split)" => vec!["😀😀😀😀😀"],
             _ => words(&vector["out"]),
@@ -157,7 +157,7 @@ fn chunker(group: &Value) {
 }
 
 fn silence(group: &Value) {
-    // FIX: only the word alone is silence, and it is in any case.
+    // FIX: only the token alone means silence, and it is case-insensitive.
     let fixed = ["NO_REPLY: done", "Done. NO_REPLY", "Done NO_REPLY!!", "no_reply", "NO_REPLY and more"];
     for vector in list(group) {
         let was_silent = vector[1].as_bool().unwrap();
@@ -184,7 +184,7 @@ fn heartbeats(group: &Value) {
         };
         let expected = match word(&vector["out"]["text"]) {
             "len 301" => "x".repeat(301),
-            // FIX: paragraphs stay.
+            // FIX: paragraphs are kept.
             "line1 line2" => "line1\n\nline2".to_owned(),
             text => text.to_owned(),
         };
@@ -198,12 +198,12 @@ fn directives(group: &Value) {
         let (text, out) = (word(&vector[0]), &vector[1]);
         let said = spoken::read(text, Rules::default());
         let expected = match text {
-            // FIX: code keeps its indent.
+            // FIX: code keeps its indentation.
             "[[reply_to_current]] code:\n    indented\n\n  two" => "code:\n    indented\n\n  two",
             _ => word(&out["text"]),
         };
         assert_eq!((said.text.as_str(), said.found.is_silent), (expected, false), "{vector}");
-        // The message that is answered is called 99.
+        // The message that is answered has the id 99.
         let target = said.found.reply_to.map(|target| match target {
             ReplyTo::Current => "99".to_owned(),
             ReplyTo::Id(id) => id,
@@ -240,7 +240,7 @@ fn media(group: &Value) {
     for vector in list(group) {
         let said = spoken::read(word(&vector[0]), Rules::default());
         let expected = match word(&vector[2]) {
-            // FIX: only the line itself goes.
+            // FIX: only the line itself is removed.
             "text\n indented\nend" => "text\n\n\n  indented\n\nend",
             text => text,
         };
@@ -256,7 +256,7 @@ fn repetitions(group: &Value) {
             "I sent the report to Bob" => false,
             _ => vector["dup"] == true,
         };
-        // How texts are compared is seen by what counts as the same text.
+        // The normalization is observable by which texts count as the same.
         for (sent, expected) in [(&vector["b"], is_repetition), (&vector["na"], true)] {
             let (mut all, call) = (Sent::default(), CallId::parse("c").unwrap());
             let arguments = json!({"action": "send", "channel": "slack", "target": "C1", "message": sent});
@@ -267,7 +267,7 @@ fn repetitions(group: &Value) {
     }
 }
 
-/// What models were asked last, call by call.
+/// Returns the last message of each model request.
 fn prompts(played: &Played) -> Vec<String> {
     let asked = played.asked().iter().map(|seen| &**seen.request.messages.last().unwrap());
     asked
@@ -278,7 +278,7 @@ fn prompts(played: &Played) -> Vec<String> {
         .collect()
 }
 
-/// What a model is asked after its first answer, if these messages come while it gives it.
+/// Returns the requests after the first answer, if these messages arrive meanwhile.
 fn waiting(queue: &str, texts: &[&str]) -> Vec<String> {
     let mut trace = format!("set queue={}\nat 0ms chat \"zero\"\nmodel pause 1s ; text \"Zero.\"\n", json!(queue));
     for (at, text) in (1..).zip(texts) {
@@ -343,9 +343,9 @@ fn queue_directives(group: &Value) {
             }
         }
         let expected = match text {
-            // FIX: a mistake is told, and is no message.
+            // FIX: a mistake is reported, and is not a message.
             "/queue cap:0" | "/queue bogus" => json!(1),
-            // FIX: the word counts in any case.
+            // FIX: the command is case-insensitive.
             "/QUEUE interrupt" => json!({"cleaned": "", "queueMode": "interrupt"}),
             _ => expected,
         };
@@ -368,7 +368,7 @@ fn keys(group: &Value) {
         let key = SessionKey::parse(word(&vector[0]), &AgentId::main()).unwrap();
         assert_eq!(key.agent().unwrap().as_str(), word(&vector[2]), "{vector}");
         assert_eq!(Value::from(key.is_subagent()), vector[3], "{vector}");
-        // A key that names no agent is that of the default agent.
+        // A key without an agent belongs to the default agent.
         let rest = vector[1]["rest"].as_str().unwrap_or(word(&vector[0]));
         assert_eq!(key.rest(), rest, "{vector}");
     }
@@ -377,7 +377,7 @@ fn keys(group: &Value) {
 fn errors(group: &Value) {
     for vector in list(group) {
         let text = word(&vector["e"]);
-        // What a refusal means is told by its status first; the original had its words alone.
+        // Errors are classified by their status first; the original used only the text.
         let status = match text {
             "429 too many requests" => Some(429),
             "overloaded_error" => Some(529),
@@ -402,14 +402,14 @@ fn errors(group: &Value) {
             | ErrorKind::Truncated => (false, Value::Null),
         };
         let expected = match text {
-            // Said by a provider that refuses, it is the reason; said in an answer it is a topic, and stays as it is.
+            // In a provider's error it is the reason; in an answer it is a topic and stays unchanged.
             "context overflow is a topic" => {
                 assert!(!failure::is_error_text(text));
                 (json!(true), Value::Null)
             }
-            // Wrong requests have one name.
+            // Invalid requests have one classification.
             "image exceeds 5 MB" | "400 roles must alternate" => (json!(false), json!("format")),
-            // FIX: no word of a sentence makes it a matter of keys.
+            // FIX: no word of a sentence makes it an authentication error.
             "session expired yesterday" => (json!(false), Value::Null),
             _ => (vector["overflow"].clone(), vector["reason"].clone()),
         };
@@ -417,7 +417,7 @@ fn errors(group: &Value) {
     }
 }
 
-/// Who said something in the session, in order, with what tools answered.
+/// Returns the roles of the session's messages in order, with tool results.
 fn roles(played: &Played) -> Vec<String> {
     let entries = played.sessions().iter().flat_map(|(_, session)| &session.entries);
     let said = entries.filter_map(|entry| match &entry.kind {
@@ -440,7 +440,7 @@ fn runs(group: &Value) {
         ends.count()
     };
 
-    // What happens within a run has other names here: it begins once, ends once, and says something in between.
+    // Events within a run have other names here: it starts once, ends once, and has a message in between.
     let plain = played("at 0ms chat \"hi\"\nmodel text \"Hello.\"");
     assert_eq!((roles(&plain), ended(&plain)), (owned(&["user", "assistant(stop)"]), 1));
     assert_eq!(words(&group["plain"]).iter().filter(|step| step.starts_with("message_end")).count(), 2);
@@ -464,13 +464,13 @@ fn runs(group: &Value) {
     let expected = [owned(&["user", "assistant(toolUse)"]), results.collect(), owned(&["user", "assistant(stop)"])];
     assert_eq!(roles(&tools), expected.concat());
 
-    // FIX: tries that failed are no lines of the conversation, and a run begins and ends once.
+    // FIX: failed attempts are not in the transcript, and a run starts and ends once.
     let busy = "set retries=3\nat 0ms chat \"hi\"\nmodel fail overloaded \"529\"\nmodel fail overloaded \"529\"";
     let busy = played(&format!("{busy}\nmodel text \"Here.\""));
     assert_eq!(group["retry_two_overloads"]["model_calls"], busy.asked().len());
     assert_eq!((roles(&busy), ended(&busy)), (owned(&["user", "assistant(stop)"]), 1));
 
-    // FIX: the message is in the conversation once, whoever answers it.
+    // FIX: the message is in the transcript once, whichever model answers.
     let twice = words(&group["second_attempt_after_auth_error"]["transcript"]);
     assert_eq!(twice.iter().filter(|line| **line == "user").count(), 2);
     let other = played("set fallback=200000\nat 0ms chat \"hi\"\nmodel fail auth \"401\"\nmodel text \"Here.\"");

@@ -1,4 +1,4 @@
-//! The prompt-cache contract: what is sent again begins with the bytes that were sent before, and usage tells.
+//! The prompt-cache contract: each request begins with the bytes of the previous one, and the reported usage shows it.
 
 use homard_agent::{Event, RunEvent};
 use homard_proto::message::Usage;
@@ -14,7 +14,7 @@ use crate::house::{House, PATIENT, roster};
 const SEEDS: u64 = 6;
 const MESSAGES: usize = 5;
 
-/// Words, sometimes calls, sometimes a fault after which the same question is asked again.
+/// Generates a reply: text, sometimes calls, sometimes a fault after which the request is repeated.
 fn reply(dice: &mut Dice, asked: &Asked, faults: &[Fault]) -> Reply {
     let number = asked.number;
     let call = |place: u64| Call {
@@ -28,7 +28,7 @@ fn reply(dice: &mut Dice, asked: &Asked, faults: &[Fault]) -> Reply {
     Reply { said, fault: dice.percent(20).then(|| *dice.pick(faults)), split: None, gate: None }
 }
 
-/// A conversation; what the provider was asked, and what happened.
+/// Runs a conversation; returns the requests and the events.
 async fn talk(seed: u64, dialects: &[Dialect], faults: &'static [Fault]) -> (Vec<Asked>, Vec<Event>) {
     let mut dice = Dice::new(seed);
     let fake = FakeProvider::start(move |asked| reply(&mut dice, asked, faults)).await.unwrap();
@@ -44,11 +44,11 @@ async fn talk(seed: u64, dialects: &[Dialect], faults: &'static [Fault]) -> (Vec
     (fake.asked(), events)
 }
 
-/// Fails unless each request of a model begins with the bytes of its request before.
+/// Asserts that each request of a model begins with the bytes of its previous one.
 fn begins_alike(asked: &[Asked], dialect: Dialect) {
     let prompts: Vec<_> = asked.iter().filter(|asked| asked.dialect == dialect).map(Asked::prompt).collect();
     for pair in prompts.windows(2) {
-        // What is said next may go into the same list.
+        // The next message may be added to the same list.
         let begin = pair[0].trim_end_matches([']', '}']);
         assert!(pair[1].starts_with(begin), "{dialect:?} was told\n{}\nand then\n{}", pair[0], pair[1]);
     }
@@ -61,7 +61,7 @@ fn usages(events: &[Event]) -> Vec<Usage> {
     events.iter().filter_map(said).filter(|usage| usage.total_tokens > 0).collect()
 }
 
-/// The share of the prompt that the provider knew.
+/// Returns the cached share of the prompt.
 fn hit_ratio(usage: &Usage) -> f64 {
     usage.cache_read as f64 / (usage.input + usage.cache_read + usage.cache_write) as f64
 }
@@ -95,7 +95,7 @@ async fn usage_tells_how_much_of_a_prompt_was_known() {
         let usages = usages(&events);
         assert!(usages.len() > MESSAGES, "{dialect:?}: {usages:?}");
         let ratios: Vec<_> = usages.iter().map(hit_ratio).collect();
-        // All of a prompt but its last message was sent before, so only what is new is paid in full.
+        // All of a prompt but its last message was sent before, so only the new part is uncached.
         assert!(ratios[0] < 0.1 && ratios[MESSAGES..].iter().all(|ratio| *ratio > 0.75), "{dialect:?}: {ratios:?}");
         let last = asked.last().map(|asked| asked.prompt().len() as u64 / 4);
         assert_eq!(usages.last().map(|usage| usage.input + usage.cache_read), last, "{dialect:?}");

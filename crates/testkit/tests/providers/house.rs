@@ -1,4 +1,4 @@
-//! A hub over a store in memory, with models behind real HTTP.
+//! A hub with an in-memory store and models behind real HTTP.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -24,11 +24,11 @@ use homard_store::{Fence, MemoryStore, ToolClass};
 use homard_testkit::{FakeProvider, fake_provider::dialect::Dialect};
 use serde_json::{Value, json};
 
-/// How long a model may be silent that shall not be.
+/// Idle timeout for a model that must not time out.
 pub(crate) const PATIENT: Duration = Duration::from_secs(20);
-/// How long one may be silent that will be.
+/// Idle timeout for a model that will time out.
 pub(crate) const HASTY: Duration = Duration::from_millis(100);
-/// Waits that a test can wait for.
+/// Retry limits that are short enough for a test.
 pub(crate) const LIMITS: Limits = Limits {
     rate_limits: 3,
     retries: 2,
@@ -38,7 +38,7 @@ pub(crate) const LIMITS: Limits = Limits {
     patience: Duration::from_secs(8),
 };
 
-/// A model of the fake provider, in a dialect.
+/// Returns a model of the fake provider with a wire format.
 pub(crate) fn target(fake: &FakeProvider, dialect: Dialect, idle: Duration) -> Target {
     let spec = Spec {
         provider: format!("fake-{dialect:?}").to_lowercase(),
@@ -53,7 +53,7 @@ pub(crate) fn target(fake: &FakeProvider, dialect: Dialect, idle: Duration) -> T
     Target { auth: Some(Auth::Key(Secret::from("sk-fake"))), ..Target::new(spec, fake.base_url(dialect)) }
 }
 
-/// The chain of these models, each with a key of its own, and how they stand.
+/// Returns the candidates, each with a key of its own, and their health records.
 pub(crate) fn roster(fake: &FakeProvider, models: &[(Dialect, Duration)]) -> (Roster, Arc<Book>) {
     let client = Client::default();
     let rank = |(dialect, idle): &(Dialect, Duration)| {
@@ -69,7 +69,7 @@ pub(crate) fn profile(dialect: Dialect) -> String {
     format!("{dialect:?}:default")
 }
 
-/// A hub in which one agent works, and the one session that is spoken in.
+/// A hub with one agent, and one session.
 pub(crate) struct House {
     pub(crate) hub: Hub,
     pub(crate) key: SessionKey,
@@ -84,7 +84,7 @@ impl House {
         Self { hub, key: AgentId::main().main_session() }
     }
 
-    /// Says something; the run goes on while the follower is read.
+    /// Sends a message and returns a follower of its run.
     pub(crate) async fn begin(&self, run: &str, message: &str) -> Follower {
         let params: Value = json!({"message": message, "idempotencyKey": run, "sessionKey": self.key.to_string()});
         let inbound = intake::agent(&self.hub, "owner", serde_json::from_value(params).unwrap()).await.unwrap();
@@ -94,7 +94,7 @@ impl House {
         Follower::new(tape)
     }
 
-    /// Says something, and returns all that happened.
+    /// Sends a message and returns all events of its run.
     pub(crate) async fn say(&self, run: &str, message: &str) -> Vec<Event> {
         let mut follower = self.begin(run, message).await;
         let mut events = Vec::new();
@@ -105,7 +105,7 @@ impl House {
     }
 }
 
-/// How a run ended: exactly once, and with nothing after it.
+/// Returns the outcome of a run; asserts that it ended exactly once and last.
 pub(crate) fn outcome(events: &[Event]) -> Outcome {
     let ends = |event: &&Event| matches!(event.kind, RunEvent::Ended(_));
     assert_eq!(events.iter().filter(ends).count(), 1, "{events:#?}");
@@ -113,8 +113,8 @@ pub(crate) fn outcome(events: &[Event]) -> Outcome {
     end.outcome.clone()
 }
 
-/// What a reader has on the screen in the end, one text for each answer. Fails if that is not what was kept, or if a word
-/// stands there twice: no two words of a test are the same.
+/// Returns the text that a client finally shows, one for each answer. Asserts that it is what was stored, and that no
+/// word occurs twice: all words of a test are unique.
 pub(crate) fn shown(events: &[Event]) -> Vec<String> {
     let (mut shown, mut now) = (Vec::new(), String::new());
     for event in events {
@@ -139,7 +139,7 @@ fn toolbox() -> Toolbox {
     Toolbox::new(["look", "snap", "fail"].map(|name| Arc::new(Quick(name)) as Arc<dyn Tool>))
 }
 
-/// A tool that answers soon, but not at once.
+/// A tool that returns after a short delay.
 struct Quick(&'static str);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! R84: each fault on each wire, as whoever sent a message sees it: an answer or one error, and no word twice.
+//! R84: each fault on each wire format, as the sender of a message sees it: an answer or one error, and no word twice.
 
 use futures_util::{StreamExt, stream};
 use homard_agent::{Event, Outcome, RunEvent};
@@ -13,16 +13,16 @@ use homard_testkit::{
 
 use crate::house::{HASTY, House, PATIENT, outcome, profile, roster, shown};
 
-/// How many runs are played at once.
+/// Number of concurrent runs.
 const AT_ONCE: usize = 8;
 
-/// Words that no other answer has.
+/// Returns an answer with unique words.
 fn answer(asked: &Asked) -> Said {
     let text = (0..12).map(|n| format!("answer{}word{n} ", asked.number)).collect();
     Said { thinking: Some("Hm.".to_owned()), text, calls: Vec::new() }
 }
 
-/// Every fault at every place.
+/// Returns every fault at every position.
 fn faults() -> Vec<Fault> {
     let mut all: Vec<_> = (0..PLACES).flat_map(Fault::all).collect();
     let mut seen: Vec<Fault> = Vec::new();
@@ -39,13 +39,13 @@ fn idle(fault: Fault) -> std::time::Duration {
     if matches!(fault, Fault::Stall(_)) { HASTY } else { PATIENT }
 }
 
-/// The next wire; the last one's is the first.
+/// Returns the next wire format, cyclically.
 fn other(dialect: Dialect) -> Dialect {
     let place = Dialect::ALL.iter().position(|known| *known == dialect).unwrap();
     Dialect::ALL[(place + 1) % Dialect::ALL.len()]
 }
 
-/// The first request meets the fault; a model on another wire stands by.
+/// The first request is faulty; there is a fallback model with another wire format.
 async fn once(dialect: Dialect, fault: Fault) {
     let answers = move |asked: &Asked| Reply {
         said: answer(asked),
@@ -59,10 +59,10 @@ async fn once(dialect: Dialect, fault: Fault) {
     let events = house.say("r1", "Hi").await;
     let asked = fake.asked();
     let shown = shown(&events);
-    // A conversation that is too long cannot be made shorter yet, and an event out of order may be noticed.
+    // Context overflow ends the run here, because nothing can be compacted, and events out of order may be noticed.
     match (outcome(&events), fault) {
         (Outcome::Done, _) => {
-            // White space at the end is not shown.
+            // Trailing white space is not shown.
             let whole = answer(asked.last().unwrap()).text.concat().trim_end().to_owned();
             let is_shuffled = matches!(fault, Fault::Disorder(_));
             assert!(is_shuffled || shown == [whole], "{dialect:?} {fault:?}: {shown:?}");
@@ -95,7 +95,7 @@ async fn once(dialect: Dialect, fault: Fault) {
     house.hub.shut_down().await;
 }
 
-/// Every request meets the fault, and nobody stands by.
+/// Every request is faulty, and there is no fallback.
 async fn always(dialect: Dialect, fault: Fault) {
     let answers = move |asked: &Asked| Reply { said: answer(asked), fault: Some(fault), split: None, gate: None };
     let fake = FakeProvider::start(answers).await.unwrap();
@@ -110,11 +110,12 @@ async fn always(dialect: Dialect, fault: Fault) {
     house.hub.shut_down().await;
 }
 
-/// How often words were taken back, and how often words came that the ones before did not lead to.
+/// Returns how often streamed text was discarded.
 fn rewound(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event.kind, RunEvent::Rewound { .. })).count()
 }
 
+/// Returns how often text or reasoning started again from the beginning.
 fn restarts(events: &[Event]) -> usize {
     let said = |event: &Event| matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. });
     let tries = events.split(|event| matches!(event.kind, RunEvent::Retrying { .. }));

@@ -1,4 +1,4 @@
-//! R12: whatever goes wrong and whenever a run is stopped, no request has a call without its result.
+//! R12: whatever fails and whenever a run is aborted, no request has a call without its result.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use crate::house::{HASTY, House, PATIENT, outcome, roster, shown};
 
-/// How many seeds are played, unless `PROVIDER_SEEDS` says otherwise.
+/// Default number of seeds; `PROVIDER_SEEDS` overrides it.
 const SEEDS: u64 = 60;
-/// How many are played at once.
+/// Number of concurrent seeds.
 const AT_ONCE: usize = 12;
-/// How many messages each sends.
+/// Messages per seed.
 const MESSAGES: usize = 5;
-/// After so many requests the model makes no calls any more.
+/// Number of requests after which the model makes no more calls.
 const CALLING: usize = 24;
 
 #[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
@@ -27,7 +27,7 @@ fn seeds() -> u64 {
     std::env::var("PROVIDER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
 }
 
-/// What the model says: anything.
+/// Generates an arbitrary answer.
 fn reply(dice: &mut Dice, asked: &Asked) -> Reply {
     let text = (0..dice.below(4)).map(|n| format!("answer{}word{n} ", asked.number)).collect();
     let thinking = dice.percent(40).then(|| "Hm.".to_owned());
@@ -44,7 +44,7 @@ fn reply(dice: &mut Dice, asked: &Asked) -> Reply {
     }
 }
 
-/// Any fault; those that take time are rare.
+/// Generates a fault; slow ones are rare.
 fn fault(dice: &mut Dice) -> Fault {
     let fault = Fault::any(dice);
     if let Fault::Stall(place) = fault
@@ -52,11 +52,11 @@ fn fault(dice: &mut Dice) -> Fault {
     {
         return Fault::Cut(place);
     }
-    // One that ends the run teaches nothing about pairs.
+    // A fault that ends the run proves nothing about pairs.
     if fault == Fault::Refused(413) { Fault::Refused(500) } else { fault }
 }
 
-/// A call under an id of any kind, often one that was used before.
+/// Generates a call with an arbitrary id, often a repeated one.
 fn call(dice: &mut Dice) -> Call {
     let number = dice.below(5);
     let id = match dice.below(5) {
@@ -71,7 +71,7 @@ fn call(dice: &mut Dice) -> Call {
     Call { id, name, arguments }
 }
 
-/// Plays a seed; returns how many requests that made.
+/// Runs a seed; returns the number of requests.
 async fn play(seed: u64) -> usize {
     let mut answering = Dice::new(seed);
     let fake = FakeProvider::start(move |asked| reply(&mut answering, asked)).await.unwrap();

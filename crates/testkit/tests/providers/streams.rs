@@ -1,4 +1,4 @@
-//! R84: each fault on each wire, as a model's caller sees it.
+//! R84: each fault on each wire format, as the caller of a model sees it.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -23,7 +23,7 @@ fn said() -> Said {
     }
 }
 
-/// What a model's caller hears, without the signs of life.
+/// Returns the events that a caller receives, without keep-alives.
 async fn hear(dialect: Dialect, fault: Option<Fault>, split: Option<u64>) -> Vec<Event> {
     let fake = FakeProvider::start(move |_| Reply { said: said(), fault, split, gate: None }).await.unwrap();
     let idle = if matches!(fault, Some(Fault::Stall(_))) { HASTY } else { PATIENT };
@@ -50,7 +50,7 @@ fn failure(events: &[Event]) -> Option<Error> {
     if let Some(Event::Failed(error)) = events.last() { Some(error.clone()) } else { None }
 }
 
-/// What a fault is called; `None` for those that need not be noticed.
+/// Returns the expected error of a fault; `None` if it need not be noticed.
 fn expected(fault: Fault) -> Option<(ErrorKind, Option<u16>, Option<Duration>)> {
     let told = |kind| Some((kind, None, None));
     let refused = |kind, status| Some((kind, Some(status), None));
@@ -93,10 +93,10 @@ async fn each_fault_is_told_as_what_it_is_on_each_wire() {
             let heard = faults.iter().map(|fault| hear(dialect, Some(*fault), Some(place)));
             for (fault, events) in faults.iter().zip(join_all(heard).await) {
                 let failed = failure(&events);
-                // In a stream a status is a number among others.
+                // Within a stream the status is not significant.
                 let status = |error: &Error| error.status.filter(|_| !matches!(fault, Fault::InStream(_)));
                 let told = failed.as_ref().map(|error| (error.kind, status(error), error.retry_after));
-                // Where nothing but the end mark is missing, the answer is whole.
+                // If only the end marker is missing, the answer is complete.
                 let is_whole = events == whole || words(&events) == words(&whole) && failed.is_none();
                 let is_late = is_whole && matches!(fault, Fault::Cut(_));
                 let may_pass = matches!(fault, Fault::Disorder(_));

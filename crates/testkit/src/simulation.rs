@@ -1,10 +1,11 @@
-//! A world made by chance: messages that run, wait, steer, collect and interrupt, retries, stops, waits, events, new
-//! transcripts, a bad disk, deaths, and a model that says anything.
+//! Randomly generated scenarios: messages that start, wait, steer, collect and interrupt, retries, aborts, waits,
+//! events, new transcripts, a faulty disk, crashes, and a model that answers anything.
 //!
-//! A seed is a trace without `model` lines; the model throws dice of its own, so that it may say something else when it
-//! is asked again. Everything is played out, and then all [laws](crate::laws) must hold.
+//! A seed generates a trace without `model` lines; the model has a random generator of its own, so that it may answer
+//! differently when a request is repeated. Everything is executed to its end, and then all [invariants](crate::laws)
+//! must hold.
 //!
-//! A [rough](Weather::Rough) world is the same with more that goes wrong on the way to an answer: `troubles`.
+//! A [rough](Weather::Rough) scenario has additional problems on the way to an answer: `troubles`.
 
 pub mod processes;
 mod troubles;
@@ -25,26 +26,26 @@ use crate::{
     trace::Trace,
 };
 
-/// How many different ids the model gives to its calls.
+/// Number of different ids that the model gives to its calls.
 const IDS: u64 = 6;
 
-/// After so many answers to one message the model comes to an end.
+/// Number of answers to one message after which the model stops.
 const ANSWERS: usize = 4;
 
-/// How many commits may meet a fault.
+/// Number of commits that may be faulty.
 const FAULTS: u64 = 60;
 
-/// What a world is like.
+/// How many problems a scenario has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
-    /// Models fail now and then, and the disk does.
+    /// Models and the disk fail occasionally.
     Fair,
-    /// Models fail in every way and are asked again, others step in, conversations get too long, hooks take part, and the
-    /// process is gone for a while when it died.
+    /// Models fail in every way and requests are retried, fallbacks are used, conversations get too long, hooks are
+    /// called, and the process stays down for a while after a crash.
     Rough,
 }
 
-/// The trace of a seed, as a file would have it.
+/// Generates the trace of a seed in file format.
 pub fn write(seed: u64, weather: Weather) -> String {
     let mut dice = Dice::new(seed);
     let mode = dice.pick(&["parallel", "sequential"]);
@@ -63,7 +64,7 @@ pub fn write(seed: u64, weather: Weather) -> String {
             lines.push(format!("at {}ms restart", at + dice.below(2_000)));
         }
     }
-    // Where the disk never fails, more can be asked for.
+    // Stricter checks are possible where the disk never fails.
     let is_bad = dice.percent(33);
     lines.extend((1..FAULTS).filter_map(|commit| fault(&mut dice, commit, is_bad)));
     if weather == Weather::Rough {
@@ -72,7 +73,7 @@ pub fn write(seed: u64, weather: Weather) -> String {
     lines.join("\n")
 }
 
-/// How messages wait.
+/// Generates a queue mode.
 fn queue(dice: &mut Dice) -> String {
     let mode = dice.pick(&["steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
     let drop = dice.pick(&["old", "new", "summarize"]);
@@ -103,7 +104,7 @@ fn act(dice: &mut Dice, number: u64, said: &mut Vec<String>) -> String {
     }
 }
 
-/// A message: half of them go by the rules of the queue, and some of these say by which.
+/// Generates a message: half of them follow the queue mode, and some of these choose it.
 fn message(dice: &mut Dice, number: u64) -> String {
     let key = dice.pick(&["a", "a", "b", "c"]);
     let whose = format!("run=r{number} key={key}");
@@ -157,7 +158,7 @@ fn fault(dice: &mut Dice, commit: u64, is_bad: bool) -> Option<String> {
     Some(format!("fault store.commit #{commit} {what}"))
 }
 
-/// Plays a seed. The same seed always gives the same.
+/// Executes a seed. Deterministic.
 pub fn simulate(seed: u64, weather: Weather) -> anyhow::Result<Played> {
     let trace = Trace::read(&format!("seed {seed}"), &write(seed, weather))?;
     let mut asked = BTreeMap::new();
@@ -193,7 +194,7 @@ fn say((seed, weather): (u64, Weather), request: &Request, asked: &mut BTreeMap<
         92..94 => steps.push(done(StopReason::Error)),
         94..96 => steps.push(Step::Hang),
         96..98 => steps.push(Step::Panic("a bug".to_owned())),
-        // Cut off.
+        // The answer is cut off.
         _ => {}
     }
     Turn(steps)

@@ -1,7 +1,7 @@
-//! The least that a gateway can do: a WebSocket in, a model's stream out. It has no auth, no tools, no history and keeps
-//! nothing, so no gateway of this shape can be cheaper; `bench --peers` measures the others beside it.
+//! A minimal gateway: a WebSocket in, a model's stream out. It has no authentication, tools, history or persistence, so
+//! no gateway of this kind can be cheaper; `bench --peers` uses it as the baseline.
 //!
-//! `floor serve PORT MODEL_PORT` is the gateway, `floor once MODEL_PORT TEXT` one question on the command line.
+//! `floor serve PORT MODEL_PORT` is the gateway, `floor once MODEL_PORT TEXT` sends one message from the command line.
 #![allow(clippy::print_stdout, reason = "one way to use it is to print an answer")]
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
@@ -20,17 +20,17 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-/// What is read from the model at once.
+/// Size of a read from the model.
 const READ: usize = 64 << 10;
 
-/// All that the gateway knows.
+/// State of the gateway.
 struct Floor {
     model: u16,
-    /// Connections to the model that nobody uses.
+    /// Idle connections to the model.
     idle: RefCell<Vec<TcpStream>>,
-    /// Everybody hears every event.
+    /// All sockets; every event is broadcast.
     sockets: RefCell<HashMap<u64, UnboundedSender<Utf8Bytes>>>,
-    /// One run at a time in a session, in the order of their coming.
+    /// One run at a time per session, in order of arrival.
     sessions: RefCell<HashMap<String, Rc<Mutex<()>>>>,
 }
 
@@ -53,7 +53,7 @@ async fn serve(port: u16, floor: Rc<Floor>) -> Result<()> {
         let (stream, _) = listener.accept().await?;
         let floor = Rc::clone(&floor);
         spawn_local(async move {
-            // Whoever goes away mid-way hears nothing more, and that is all.
+            // A client that disconnects early simply receives nothing more.
             floor.listen(number, stream).await.ok();
             floor.sockets.borrow_mut().remove(&number);
         });
@@ -74,17 +74,17 @@ impl Floor {
         Self { model, idle, sockets, sessions }
     }
 
-    /// One socket, from its handshake to its end.
+    /// Serves one socket, from its handshake to its end.
     async fn listen(self: &Rc<Self>, number: u64, stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let (mut write, mut read) = tokio_tungstenite::accept_async(stream).await?.split();
-        // Without bounds: this gateway defends itself against nobody.
+        // Unbounded: this gateway does not defend itself.
         let (out, mut waiting) = mpsc::unbounded_channel::<Utf8Bytes>();
         self.sockets.borrow_mut().insert(number, out.clone());
         spawn_local(async move {
             while let Some(text) = waiting.recv().await {
                 write.feed(Message::Text(text)).await?;
-                // What waits already goes out together.
+                // Messages that are already queued are flushed together.
                 while let Ok(text) = waiting.try_recv() {
                     write.feed(Message::Text(text)).await?;
                 }
@@ -126,13 +126,13 @@ impl Floor {
         Ok(out.send(answer(request, &json!({"runId": run, "status": "ok", "result": result})))?)
     }
 
-    /// Tells everybody; written once.
+    /// Broadcasts an event; it is encoded once.
     fn tell(&self, event: &str, payload: &Value) {
         let frame = Utf8Bytes::from(format!(r#"{{"type":"event","event":"{event}","payload":{payload}}}"#));
         self.sockets.borrow_mut().retain(|_, socket| socket.send(frame.clone()).is_ok());
     }
 
-    /// Asks the model, and hands on what it says.
+    /// Sends a request to the model and passes on its text.
     async fn ask(&self, text: &str, mut hear: impl FnMut(&str)) -> Result<()> {
         let waiting = self.idle.borrow_mut().pop();
         let mut stream = match waiting {
@@ -153,8 +153,8 @@ impl Floor {
                 let line = &buffer[done..done + length];
                 done += length + 1;
                 if line == b"data: [DONE]" {
-                    // Chunks of HTTP hold one event each here, so its lines are all that must be understood; the last
-                    // chunk is on its way, and is read before the connection is used again.
+                    // Each HTTP chunk contains one event here, so only its lines must be parsed; the last chunk is
+                    // still to come, and is read before the connection is reused.
                     while !buffer.ends_with(b"\r\n0\r\n\r\n") {
                         ensure!(stream.read_buf(&mut buffer).await? > 0, "the model hung up");
                     }

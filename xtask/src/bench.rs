@@ -1,13 +1,14 @@
-//! `bench`: what a run costs beside the model, measured on the built binary.
+//! `bench`: measures the overhead of a run, without the model, on the built binary.
 //!
-//! [`model`] is the model server: it answers at full speed. [`client`] asks it through the gateway and [`direct`]
-//! asks it straight, in turns, so that the difference is what the gateway costs on this machine at this moment.
-//! [`process`] reads what the gateway's process used; [`report`] prints it beside what is aimed at.
+//! [`model`] is the model server: it answers at full speed. [`client`] uses it through the gateway and [`direct`]
+//! without, interleaved, so that the difference is the gateway's cost on this machine at this moment. [`process`] reads
+//! the resource usage of the gateway's process; [`report`] prints it beside the targets.
 //!
-//! [`wire`] is the reading of a stream alone. [`drain`] is a session that gets more than it can answer at once. What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
-//! What tools cost beside programs that do the same: [`exec`] and [`search`]. What many readers cost: [`fanout`]. What
-//! long transcripts cost: [`turn`]. What hooks and plugins cost: [`hooks`]. What ten thousand cost: [`sockets`] that
-//! listen, [`stopped`] readers, [`sessions`] in a list. What a long time costs: [`soak`]. And what others cost: [`peers`].
+//! [`wire`] measures parsing of a stream alone, [`drain`] a session with many queued messages. Durability: [`acks`]
+//! compared with the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill. Tools compared with
+//! equivalent programs: [`exec`] and [`search`]. Many subscribers: [`fanout`]. Long transcripts: [`turn`]. Hooks and
+//! plugins: [`hooks`]. Ten thousand of something: [`sockets`] that subscribe, [`stopped`] readers, [`sessions`] in a
+//! list. Long load: [`soak`]. Other gateways: [`peers`].
 
 mod acks;
 mod client;
@@ -43,70 +44,70 @@ use serde_json::json;
 use self::{client::Client, direct::Direct, model::Model, process::Usage, report::Report};
 use crate::gateway::{self, Gateway, Profile};
 
-/// How often the gateway is started.
+/// Number of starts of the gateway.
 const STARTS: usize = 10;
-/// How long a started gateway is left alone before its memory is read.
+/// Idle time of a started gateway before its memory is read.
 const IDLE: Duration = Duration::from_secs(1);
-/// Warm runs, one after the other.
+/// Sequential warm runs.
 const RUNS: usize = 200;
-/// Sessions that those runs go round, so that no history grows long.
+/// Number of sessions that those runs use in turn, so that no history grows long.
 const ROUND: usize = 20;
-/// The words of a plain run.
+/// Chunks of a plain run.
 const CHUNKS: usize = 20;
-/// Chunks that each size of the linearity check streams in all: enough for a clock of 10 ms.
+/// Total number of chunks for each size of the linearity check: enough for a clock resolution of 10 ms.
 const STREAMED: usize = 32_000;
-/// Sessions at once, and how many runs each of them makes.
+/// Concurrent sessions, and the number of runs in each.
 const LOADS: [(usize, usize); 3] = [(1, 200), (10, 40), (100, 8)];
 
-/// What `bench` takes.
+/// Arguments of `bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Measure only this
+    /// Measure only this part
     part: Option<Part>,
     /// Which build to measure
     #[arg(long, value_enum, default_value = "dist")]
     profile: Profile,
-    /// Measure this binary, and build none
+    /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE", conflicts_with = "profile")]
     binary: Option<PathBuf>,
-    /// Print JSON for machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Measure OpenClaw and a floor beside it, and write docs/benchmarks.md (half an hour)
+    /// Also measure OpenClaw and a minimal gateway, and write docs/benchmarks.md (half an hour)
     #[arg(long, conflicts_with = "part")]
     peers: bool,
-    /// Of these, only this row of the table; writes nothing
+    /// With --peers: only this row of the table; writes nothing
     #[arg(long, value_name = "NAME", requires = "peers", value_enum)]
     row: Vec<peers::Row>,
-    /// Of these, only whose name holds this; writes nothing
+    /// With --peers: only gateways whose name contains this; writes nothing
     #[arg(long, value_name = "NAME", requires = "peers")]
     peer: Option<String>,
-    /// A steady load for so long, and what it does to memory
+    /// Apply a steady load for this many minutes and watch memory
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["part", "peers"])]
     soak: Option<f64>,
-    /// How many runs a second that load has
+    /// With --soak: runs per second
     #[arg(long, value_name = "RUNS", requires = "soak", default_value_t = 50)]
     pace: u32,
 }
 
-/// Something that is measured by itself.
+/// A part that can be measured alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// One run that many sockets watch
+    /// One run watched by many sockets
     Fanout,
-    /// Turns in transcripts of all lengths, and making a huge one short
+    /// Turns in transcripts of all lengths, and compaction of a huge one
     Turn,
-    /// Hooks in Rust, in a process and in Node, and a start with many plugins
+    /// Hooks in Rust, in a process and in Node, and startup with many plugins
     Hooks,
-    /// Ten thousand sockets that listen (R28)
+    /// Ten thousand idle sockets (R28)
     Sockets,
-    /// A thousand readers that stopped while a hundred runs stream (R26)
+    /// A thousand stalled readers while a hundred runs stream (R26)
     Stopped,
-    /// A list of ten thousand sessions
+    /// Listing ten thousand sessions
     Sessions,
-    /// What a plain run writes to disk
+    /// Disk writes of a plain run
     Disk,
-    /// Idle memory, the overhead of a run, and how many runs a second
+    /// Idle memory, overhead of a run, and runs per second
     Load,
 }
 
@@ -139,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Measures one thing, which has to be what is aimed at.
+/// Measures one part; fails if a target is missed.
 pub(crate) fn must_meet(part: Part) -> Result<()> {
     let binary = gateway::build(Profile::Release)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -196,7 +197,7 @@ async fn measure(binary: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// One thing alone, on a gateway of its own.
+/// Measures one part, on a gateway of its own.
 async fn measure_part(part: Part, binary: &Path) -> Result<Report> {
     let model = Model::start().context("cannot start the model server")?;
     let mut report = Report::default();
@@ -226,7 +227,7 @@ async fn measure_part(part: Part, binary: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Runs in many sessions at once.
+/// Measures runs in many concurrent sessions.
 async fn load(client: &mut Client, report: &mut Report) -> Result<()> {
     for (sessions, runs) in LOADS {
         let keys: Vec<String> = (0..sessions).map(|n| format!("agent:main:load-{sessions}-{n}")).collect();
@@ -236,7 +237,7 @@ async fn load(client: &mut Client, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Warm runs through the gateway, each followed by a straight read of the same stream.
+/// Measures warm runs through the gateway, each followed by a direct read of the same stream.
 async fn one_after_the_other(client: &mut Client, model: &Model, gateway: &Gateway, report: &mut Report) -> Result<()> {
     let key = |run: usize| format!("agent:main:bench-{}", run % ROUND);
     let mut direct = Direct::connect(model.port()).await?;
@@ -268,7 +269,7 @@ fn config(model: u16) -> serde_json::Value {
             "models": [{"id": "fake-1", "contextWindow": 128_000, "maxTokens": 4096}],
         }}},
         "agents": {"defaults": {"model": {"primary": "fake/fake-1"}}},
-        // For messages of `chat.send`; those of `agent` have runs of their own in any case.
+        // Applies to `chat.send`; messages of `agent` get runs of their own anyway.
         "messages": {"queue": {"mode": "followup", "debounceMs": 0, "cap": drain::MESSAGES}},
     })
 }

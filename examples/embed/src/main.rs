@@ -1,6 +1,7 @@
-//! Homard's loop in a program of one's own, with a hook that keeps agents from deleting things.
+//! Embeds Homard's agent loop in a program, with a hook that prevents agents from deleting files.
 //!
-//! Run it with `cargo run -p homard-example-embed`. The model is the built-in one, which needs no key; the tool is ours.
+//! Run it with `cargo run -p homard-example-embed`. The model is the built-in demo model, which needs no key; the tool
+//! is defined here.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use homard_proto::{AgentId, message::User};
 use homard_store::{Fence, MemoryStore};
 use serde_json::{Value, json};
 
-/// Lets no command through that deletes something. It is a guard: if it cannot answer, nothing runs.
+/// Rejects commands that delete something. It is a guard: if it cannot answer, nothing runs.
 struct Keeper;
 
 #[async_trait]

@@ -1,6 +1,6 @@
-//! Durable acknowledgements: how many a second, beside what the bare disk can do at the same moment.
+//! Durable acknowledgements per second, compared with the bare disk at the same moment.
 //!
-//! The model never answers here, so the runs wait in line, and all that is measured is the way of a message to disk.
+//! The model never answers here, so the runs stay queued, and only the path of a message to disk is measured.
 
 use std::{fs::OpenOptions, io::Write, path::Path, time::Duration};
 
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use super::{client::Client, report::Report};
 use crate::gateway::{self, Gateway};
 
-/// How many clients send at once.
+/// Numbers of concurrent clients.
 const CLIENTS: [usize; 3] = [1, 16, 256];
-/// How long each number of clients sends.
+/// Time during which each number of clients sends.
 const SENDING: Duration = Duration::from_secs(3);
-/// How long the bare disk is measured before each.
+/// Time during which the bare disk is measured before each.
 const SYNCING: Duration = Duration::from_secs(1);
-/// How long a message is.
+/// Length of a message.
 const MESSAGE: usize = 1024;
 
 /// Measures with each number of clients.
@@ -41,7 +41,7 @@ pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// How often a second a line can be appended to a file and made durable there.
+/// Returns how often per second a line can be appended to a file and synced.
 pub(super) fn bare_syncs(folder: &Path) -> Result<f64> {
     let path = folder.join("bare-syncs.tmp");
     let mut file =

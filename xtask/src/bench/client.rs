@@ -1,4 +1,4 @@
-//! A client of the gateway: one WebSocket, as many runs as asked for.
+//! A client of the gateway: one WebSocket, any number of runs.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,22 +11,22 @@ use tokio_tungstenite::{
     tungstenite::{Message, Utf8Bytes, protocol::WebSocketConfig},
 };
 
-/// How long the gateway may be silent before the measurement is given up.
+/// Maximum silence of the gateway before the measurement is aborted.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many messages are left waiting in one session: it takes a thousand.
+/// Maximum number of messages queued in one session, which accepts a thousand.
 const WAITING: usize = 500;
 
-/// How many turns a session has before another one takes its place, so that no history grows long.
+/// Number of turns after which a session is replaced by a new one, so that no history grows long.
 const TURNS: usize = 20;
 
-/// A connection that has its `hello-ok`.
+/// An authenticated connection.
 #[derive(Debug)]
 pub(super) struct Client {
     socket: WebSocketStream<TcpStream>,
     asked: u64,
 }
 
-/// What came of runs that were made for some time.
+/// Result of a load over some time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Load {
     pub(super) good: usize,
@@ -35,17 +35,17 @@ pub(super) struct Load {
 }
 
 impl Client {
-    /// Connects to a gateway on loopback and shakes hands.
+    /// Connects to a gateway on loopback and completes the handshake.
     pub(super) async fn connect(port: u16, token: &str) -> Result<Self> {
         Self::connect_as(port, token, 4).await
     }
 
-    /// The same in the words of an older protocol.
+    /// Like [`Self::connect`], with another protocol version.
     pub(super) async fn connect_as(port: u16, token: &str, protocol: u8) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.context("cannot reach the gateway")?;
         stream.set_nodelay(true)?;
         let url = format!("ws://127.0.0.1:{port}/");
-        // There may be ten thousand of them.
+        // Small, because there may be ten thousand of them.
         let config = WebSocketConfig::default().read_buffer_size(8 * 1024);
         let opening = tokio_tungstenite::client_async_with_config(url, stream, Some(config));
         let (socket, _) = opening.await.context("no WebSocket at the gateway")?;
@@ -65,12 +65,12 @@ impl Client {
         Ok(client)
     }
 
-    /// One run in a session, from the request to the final answer.
+    /// Makes one run in a session, from the request to the final response.
     pub(super) async fn run(&mut self, session: &str, chunks: usize) -> Result<Duration> {
         self.load(&[session.to_owned()], 1, chunks).await
     }
 
-    /// One run of a message that says how the model answers.
+    /// Makes one run with a message that controls the model's answer.
     pub(super) async fn run_text(&mut self, session: &str, text: &str) -> Result<()> {
         let key = format!("bench-run-{}", self.asked);
         self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
@@ -84,7 +84,8 @@ impl Client {
         }
     }
 
-    /// Asks something; how long the answer took, and its text. It is not read here, so that its length costs little.
+    /// Calls a method; returns the time and the text of the response. The response is not parsed, so that its length
+    /// costs little.
     pub(super) async fn call(&mut self, method: &str, params: Value) -> Result<(Duration, Utf8Bytes)> {
         let start = Instant::now();
         let id = self.ask(method, params).await?;
@@ -98,7 +99,7 @@ impl Client {
         }
     }
 
-    /// Makes a session's conversation short; how long that took, and what came of it.
+    /// Compacts a session; returns the time and the result.
     pub(super) async fn compact(&mut self, session: &str) -> Result<(Duration, Value)> {
         let start = Instant::now();
         let id = self.ask("sessions.compact", json!({"key": session})).await?;
@@ -107,10 +108,10 @@ impl Client {
         Ok((start.elapsed(), answer["payload"].clone()))
     }
 
-    /// In each session so many runs one after the other, all sessions at once; how long that took in all.
+    /// Makes a number of sequential runs in each session, all sessions concurrently; returns the total time.
     pub(super) async fn load(&mut self, sessions: &[String], runs: usize, chunks: usize) -> Result<Duration> {
         let start = Instant::now();
-        // Which session waits under which request id, and how many runs it has left after that one.
+        // Session by request id, and the number of its remaining runs after that one.
         let mut waiting = HashMap::new();
         for session in sessions {
             waiting.insert(self.begin(session, chunks).await?, (session, runs - 1));
@@ -131,8 +132,8 @@ impl Client {
         Ok(start.elapsed())
     }
 
-    /// Runs one after the other, so many at once, each in a session of its own that is left for a new one now and then,
-    /// until the time is over: how many ended well, and how many did not. Those that have not ended by then do not count.
+    /// Makes sequential runs in a number of concurrent sessions, which are replaced by new ones now and then, until the
+    /// time is over; returns the number of successful and failed ones. Unfinished runs do not count.
     pub(super) async fn load_for(&mut self, sessions: usize, name: &str, time: Duration, text: &str) -> Result<Load> {
         let start = Instant::now();
         let mut load = Load::default();
@@ -146,7 +147,7 @@ impl Client {
             if answer["payload"]["status"] == "accepted" {
                 continue;
             }
-            // One that nobody waits for belongs to the load before this one.
+            // A response without a request belongs to the previous load.
             let id = answer["id"].as_str().unwrap_or_default();
             let Some((session, run)) = waiting.remove(id) else { continue };
             if answer["payload"]["status"] == "ok" {
@@ -163,8 +164,8 @@ impl Client {
         Ok(load)
     }
 
-    /// Sends messages to one session at once, and waits for their answers: how long until the last was there, and
-    /// how many did not come in their place.
+    /// Sends messages to one session at once and waits for their answers; returns the time until the last one and the
+    /// number of answers that were out of order.
     pub(super) async fn burst(&mut self, session: &str, messages: usize, text: &str) -> Result<(Duration, usize)> {
         let start = Instant::now();
         let mut asked = Vec::new();
@@ -183,9 +184,9 @@ impl Client {
         Ok((took, asked.iter().zip(&answered).filter(|(asked, answered)| asked != answered).count()))
     }
 
-    /// Sends a message, and returns when it is accepted.
+    /// Sends a message and returns when it is accepted.
     pub(super) async fn send(&mut self, session: &str, text: &str) -> Result<()> {
-        // No other measurement uses these names.
+        // No other measurement uses these keys.
         let key = format!("{session}-send-{}", self.asked);
         let id = self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
         loop {
@@ -197,8 +198,7 @@ impl Client {
         }
     }
 
-    /// Sends one message after the other to sessions that begin with this name, and says how long each took to be
-    /// accepted.
+    /// Sends messages sequentially to sessions whose names begin like this; returns how long each took to be accepted.
     pub(super) async fn send_until(&mut self, end: Instant, session: &str, text: &str) -> Result<Vec<Duration>> {
         let mut took = Vec::new();
         while Instant::now() < end {
@@ -210,7 +210,8 @@ impl Client {
         Ok(took)
     }
 
-    /// Says something in a session, and returns the run when it is taken in, as it must be: started, or queued.
+    /// Sends a message to a session with `chat.send` and returns its run when it is accepted; fails unless it is
+    /// started or queued, as expected by `how`.
     pub(super) async fn say(&mut self, session: &str, text: &str, how: &str) -> Result<String> {
         let run = format!("bench-say-{}", self.asked);
         let id = self.ask("chat.send", json!({"message": text, "sessionKey": session, "idempotencyKey": run})).await?;
@@ -220,7 +221,7 @@ impl Client {
         Ok(run)
     }
 
-    /// The next run whose last `chat` event comes.
+    /// Returns the next run whose final `chat` event arrives.
     pub(super) async fn over(&mut self) -> Result<String> {
         loop {
             let event = self.frame("event", "chat").await?;
@@ -232,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Reads the events of a run to its end, and says how many they were.
+    /// Reads the events of a run to its end; returns their number.
     pub(super) async fn watch(&mut self, session: &str) -> Result<usize> {
         let mark = format!(r#""sessionKey":"{session}""#);
         let mut events = 0;
@@ -247,15 +248,15 @@ impl Client {
         }
     }
 
-    /// Starts a run in each session at once, and reads all of them to their ends: the times between two pieces of one
-    /// conversation, and how many ended well.
+    /// Starts a run in each session at once and reads all of them to their ends; returns the intervals between deltas
+    /// of one session, and the number of successful runs.
     pub(super) async fn hear(&mut self, sessions: &[String], text: &str) -> Result<(Vec<Duration>, usize)> {
         for session in sessions {
             let key = format!("bench-hear-{}", self.asked);
             self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
         }
         let (mut last, mut gaps, mut ends) = (HashMap::new(), Vec::new(), 0);
-        // Each is accepted, and each is answered when it is over.
+        // Each request gets two responses: accepted and final.
         let mut answers = 2 * sessions.len();
         while answers > 0 {
             let frame = self.text().await?;
@@ -277,9 +278,9 @@ impl Client {
         self.begin_text(session, &format!("chunks={chunks}")).await
     }
 
-    /// Asks for a run of a message that says how the model answers.
+    /// Starts a run with a message that controls the model's answer.
     pub(super) async fn begin_text(&mut self, session: &str, text: &str) -> Result<String> {
-        // One socket may ask what another asked before, and a run has one name.
+        // Unique across sockets, because the key also names the run.
         let key = format!("bench-run-{session}-{}", self.asked);
         self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await
     }
@@ -292,12 +293,12 @@ impl Client {
         Ok(id)
     }
 
-    /// The next response.
+    /// Returns the next response.
     pub(super) async fn answer(&mut self) -> Result<Value> {
         self.frame("type", "res").await
     }
 
-    /// The next frame with this member. Others are passed over by a look at their text, to keep this side cheap.
+    /// Returns the next frame with this member. Others are skipped by a text search, to keep the client cheap.
     async fn frame(&mut self, name: &str, value: &str) -> Result<Value> {
         let mark = format!(r#""{name}":"{value}""#);
         loop {
@@ -311,7 +312,7 @@ impl Client {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     async fn text(&mut self) -> Result<Utf8Bytes> {
         loop {
             let next = tokio::time::timeout(PATIENCE, self.socket.next());
@@ -342,7 +343,7 @@ mod tests {
         serde_json::from_str(socket.read().unwrap().to_text().unwrap()).unwrap()
     }
 
-    /// A gateway that shakes hands, takes `runs` requests, two at a time, and answers the later one first.
+    /// A fake gateway that accepts `runs` requests, two at a time, and answers the later one first.
     fn gateway(runs: usize, status: &'static str) -> (u16, thread::JoinHandle<Vec<Value>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

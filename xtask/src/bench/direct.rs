@@ -1,4 +1,4 @@
-//! A client that reads the model's stream without a gateway between: the yardstick.
+//! A client that reads the model's stream without a gateway: the baseline.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::{
     time::Instant,
 };
 
-/// One kept connection to the model server.
+/// A persistent connection to the model server.
 #[derive(Debug)]
 pub(super) struct Direct {
     stream: TcpStream,
@@ -25,17 +25,17 @@ impl Direct {
         Ok(Self { stream, buffer: Vec::with_capacity(1 << 20) })
     }
 
-    /// Asks for so many chunks, reads them all, and says how long that took.
+    /// Requests this many chunks and reads them; returns the time.
     pub(super) async fn read(&mut self, chunks: usize) -> Result<Duration> {
         self.ask(&format!("chunks={chunks}"), chunks).await
     }
 
-    /// The same with other words, which ask for so many chunks.
+    /// Like [`Self::read`], with another message that requests this many chunks.
     pub(super) async fn ask(&mut self, text: &str, chunks: usize) -> Result<Duration> {
         self.ask_all(&[json!({"role": "user", "content": text})], chunks).await
     }
 
-    /// The same with a whole conversation, whose last message asks for so many chunks.
+    /// Like [`Self::ask`], with a whole conversation, whose last message requests this many chunks.
     pub(super) async fn ask_all(&mut self, messages: &[Value], chunks: usize) -> Result<Duration> {
         let body = json!({"model": "fake-1", "stream": true, "messages": messages}).to_string();
         let request = format!(

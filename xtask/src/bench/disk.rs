@@ -1,5 +1,5 @@
-//! What a plain run writes: how many syncs, write calls and bytes, as `strace` sees them. Without it, the kernel's own
-//! count of bytes that go to the disk.
+//! Disk writes of a plain run: number of syncs, write calls and bytes, as `strace` sees them. Without it, the kernel's
+//! own count of written bytes.
 
 use std::{ffi::OsString, fs, path::Path, rc::Rc, thread, time::Duration};
 
@@ -12,17 +12,17 @@ use crate::{
     setup,
 };
 
-/// Plain runs that are measured, one after the other in one session.
+/// Number of measured plain runs, sequential in one session.
 const RUNS: usize = 50;
-/// The words of a plain run.
+/// Chunks of a plain run.
 const CHUNKS: usize = 20;
-/// The calls that bring bytes to a file, and those that make them durable.
+/// System calls that write to a file, and those that sync it.
 const WRITES: [&str; 4] = ["write", "pwrite64", "writev", "pwritev"];
 const SYNCS: [&str; 3] = ["fsync", "fdatasync", "sync_file_range"];
-/// How long what is done in the background may take: it belongs to the runs before it.
+/// Time to wait for background work, which belongs to the runs before it.
 const BACKGROUND: Duration = Duration::from_secs(2);
 
-/// What was written to files.
+/// Writes to files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) syncs: u64,
@@ -53,7 +53,7 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
     Ok(())
 }
 
-/// A run that makes the session, and the background's share of it.
+/// Makes a run that creates the session, and waits for its background work.
 async fn warm_up(gateway: &Gateway) -> Result<()> {
     let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
     client.run("agent:main:disk", CHUNKS).await?;
@@ -70,7 +70,8 @@ async fn runs(gateway: &Gateway) -> Result<()> {
     Ok(())
 }
 
-/// The tracer goes into the background, so that the process that is started, and killed, is the gateway itself.
+/// Returns the strace command line. The tracer runs in the background, so that the process that is started, and killed,
+/// is the gateway itself.
 pub(super) fn strace(trace: &Path) -> Vec<OsString> {
     let calls = [&WRITES[..], &SYNCS[..]].concat().join(",");
     let filter = format!("trace={calls}");
@@ -78,8 +79,8 @@ pub(super) fn strace(trace: &Path) -> Vec<OsString> {
     words.into_iter().chain([trace.as_os_str().to_owned()]).collect()
 }
 
-/// Counts the calls on files below a folder. Calls that another thread interrupts are told in two lines, of which the
-/// first names the file and the second the result.
+/// Counts the calls on files below a folder. A call interrupted by another thread has two lines, of which the first
+/// names the file and the second the result.
 pub(super) fn count(trace: &str, folder: &Path) -> Written {
     let mut written = Written::default();
     let folder = folder.display().to_string();

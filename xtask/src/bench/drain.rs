@@ -1,6 +1,6 @@
-//! Messages to one busy session: how long it takes until the last of those that waited is answered.
+//! Messages to one busy session: how long until the last of the queued ones is answered.
 //!
-//! Each gets a turn of its own, for which the model thinks a while; the rest is what it costs to end a turn and to begin
+//! Each gets a turn of its own, for which the model waits a while; the rest is the cost of ending a turn and starting
 //! the next.
 
 use std::time::Duration;
@@ -11,15 +11,15 @@ use tokio::time::Instant;
 use super::{client::Client, direct::Direct, model::Model, report::Report};
 use crate::gateway::{self, Gateway};
 
-/// Messages that wait.
+/// Number of queued messages.
 pub(super) const MESSAGES: usize = 50;
-/// What each of them says, and how many chunks that asks for.
+/// Their text, and the number of chunks that it requests.
 const TEXT: &str = "wait=5 chunks=20";
 const CHUNKS: usize = 20;
-/// What keeps the session busy: longer than it takes to send the others.
+/// Message that keeps the session busy: longer than it takes to send the others.
 const BUSY: &str = "wait=1000 chunks=1";
 
-/// Measures, and sees that all are answered, each once and in their order.
+/// Measures, and checks that all are answered, each once and in order.
 pub(super) async fn measure(gateway: &Gateway, model: &Model, report: &mut Report) -> Result<()> {
     let session = "agent:main:drain";
     let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;

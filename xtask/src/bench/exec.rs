@@ -1,5 +1,5 @@
-//! What `exec` costs beside `sh -c true`, and what it costs to clear a result of secrets: the program `bench_tools` of
-//! the tools does it, in turns.
+//! Cost of `exec` compared with `sh -c true`, and of redacting secrets from a result. Done by the example `bench_tools`
+//! of the tools crate, interleaved.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,14 +13,14 @@ use serde_json::Value;
 use super::report::Report;
 use crate::shell;
 
-/// What was done, and how long each of those took who did it.
+/// A task, and the times of each contestant.
 #[derive(Debug, PartialEq)]
 pub(super) struct Compared {
     pub(super) what: String,
     pub(super) took: Vec<(String, Vec<Duration>)>,
 }
 
-/// Runs a command that does nothing. The gateway's own binary is what steps into the sandbox.
+/// Benchmarks a no-op command. The gateway's own binary is the sandbox helper.
 pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut Report) -> Result<()> {
     for compared in run(Command::new(bench_tools).arg("exec").arg(gateway))? {
         report.exec(&compared);
@@ -28,7 +28,7 @@ pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut Report) -
     Ok(())
 }
 
-/// Clears a text of secrets.
+/// Benchmarks redaction of secrets.
 pub(super) fn secrets(bench_tools: &Path, report: &mut Report) -> Result<()> {
     for compared in run(Command::new(bench_tools).arg("secrets"))? {
         report.secrets(&compared);
@@ -45,7 +45,7 @@ pub(super) fn build(gateway: &Path) -> Result<PathBuf> {
     Ok(folder.join("examples").join("bench_tools"))
 }
 
-/// Runs `bench_tools` and reads what it tells.
+/// Runs `bench_tools` and parses its output.
 pub(super) fn run(bench_tools: &mut Command) -> Result<Vec<Compared>> {
     let told = shell::output(bench_tools)?;
     let told = serde_json::Deserializer::from_slice(&told).into_iter::<Value>();

@@ -1,4 +1,4 @@
-//! One run that many sockets watch: what a frame costs that is delivered, and whether a reader that does not read slows
+//! One run watched by many sockets: the cost of a delivered frame, and whether a reader that does not read slows down
 //! the others.
 
 use std::time::Duration;
@@ -9,29 +9,29 @@ use tokio::{task::JoinSet, time::Instant};
 use super::{client::Client, process, report::Report};
 use crate::gateway::{self, Gateway};
 
-/// So many sockets, and how many runs they watch: enough frames to be measured, and not too many to be waited for.
+/// Numbers of sockets, and how many runs they watch: enough frames to measure, but not too slow.
 const WATCHERS: [(usize, usize); 4] = [(1, 4), (10, 4), (100, 2), (1_000, 1)];
-/// What is asked for: two seconds of a steady stream, of which words are told at a pace of their own.
+/// Message: two seconds of a steady stream, whose text is coalesced at a pace of its own.
 const TEXT: &str = "pace=10 chunks=200";
-/// Runs for a reader beside one that does not read. All of a message is told each time, so this is more than all buffers
-/// hold, and the one that does not read is cut off on the way.
+/// Number of runs for a reader beside one that does not read. Each frame contains the whole text so far, so this is
+/// more than all buffers hold, and the reader that does not read is disconnected on the way.
 const BESIDE: usize = 5;
 const LONG: &str = "pace=10 size=500 chunks=200";
 
-/// What some runs took.
+/// Measurements of some runs.
 struct Took {
-    /// From the request to the last frame, on average.
+    /// Average time from the request to the last frame.
     each: Duration,
-    /// The gateway's processor time for all of them.
+    /// CPU time of the gateway for all of them.
     used: Duration,
-    /// How many frames were delivered.
+    /// Number of delivered frames.
     frames: usize,
 }
 
-/// Measures, and sees that everybody hears everything.
+/// Measures, and checks that every reader receives everything.
 pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
     let mut starter = Client::connect(gateway.port(), gateway::TOKEN).await?;
-    // The first run of a gateway finds everything cold.
+    // The first run of a gateway warms it up.
     watched(gateway, &mut starter, &mut Vec::new(), ("warm", 1, TEXT)).await?;
     let mut readers = Vec::new();
     for (count, runs) in WATCHERS {
@@ -51,7 +51,7 @@ pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Runs one after the other that all readers watch.
+/// Makes sequential runs that all readers watch.
 async fn watched(
     gateway: &Gateway,
     starter: &mut Client,
@@ -78,14 +78,14 @@ async fn watched(
             heard.push(events);
         }
         ensure!(heard.windows(2).all(|pair| pair[0] == pair[1]), "readers of one run heard {heard:?} events");
-        // Whoever started the run heard it as well.
+        // The client that started the run received it as well.
         frames += heard.iter().chain(heard.first()).sum::<usize>();
     }
     let used = process::threads(gateway.pid())?.saturating_sub(before);
     Ok(Took { each: start.elapsed() / runs.try_into()?, used, frames })
 }
 
-/// Each run has a session of its own, so that none has a long history.
+/// Returns a session for each run, so that none has a long history.
 fn session(name: &str, run: usize) -> String {
     format!("agent:main:fanout-{name}-{run}")
 }

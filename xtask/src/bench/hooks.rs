@@ -1,5 +1,5 @@
-//! What hooks cost: one call in Rust, through a process and through Node; a run with hooks at every point beside one
-//! without; and a start with many plugins beside one with none.
+//! Cost of hooks: one call in Rust, through a process and through Node; a run with hooks at every point compared with
+//! one without; and startup with many plugins compared with none.
 
 use std::{
     fs,
@@ -24,23 +24,23 @@ use crate::{
     setup, shell,
 };
 
-/// Runs of each kind, in turns, after some that warm up.
+/// Runs of each kind, interleaved, after some warm-up runs.
 const RUNS: usize = 100;
 const WARM_UP: usize = 10;
-/// Sessions that those runs go round, so that no history grows long.
+/// Number of sessions that those runs use in turn, so that no history grows long.
 const ROUND: usize = 20;
-/// The words of a run.
+/// Chunks of a run.
 const CHUNKS: usize = 20;
-/// How often a gateway is started each way.
+/// Number of starts of each kind.
 const STARTS: usize = 10;
-/// Plugins that it is started with: half of them ours, half of them OpenClaw's.
+/// Number of plugins: half of them native, half of them OpenClaw's.
 pub(super) const PLUGINS: usize = 50;
-/// How long plugins may take until it is known what they register.
+/// Time limit until the plugins' registrations are known.
 const LEARNING: Duration = Duration::from_secs(60);
-/// How often it is looked whether that is known.
+/// Polling interval meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// All points.
+/// All hook points.
 const POINTS: [&str; 21] = [
     "gateway_start",
     "message_received",
@@ -65,7 +65,7 @@ const POINTS: [&str; 21] = [
     "gateway_stop",
 ];
 
-/// Has nothing to say, and tells in the end how often it was asked.
+/// A plugin that answers nothing and finally reports the number of its calls.
 const PYTHON: &str = r#"
 import json, sys
 count = 0
@@ -77,9 +77,9 @@ for line in sys.stdin:
 open("count", "w").write(str(count))
 "#;
 
-/// How many hooks a plain run waits for, at least: fewer calls, and nothing was measured.
+/// Minimum number of hook calls that a plain run waits for; with fewer, nothing was measured.
 const ASKED: usize = 5;
-/// How long a plugin may take to tell how often it was asked.
+/// Time limit for a plugin to report its number of calls.
 const TELLING: Duration = Duration::from_secs(10);
 
 /// Measures gateways of its own.
@@ -102,7 +102,7 @@ fn build(gateway: &Path) -> Result<PathBuf> {
     Ok(folder.join("examples").join("bench_hooks"))
 }
 
-/// Runs in three gateways, in turns; what those took that have no hooks.
+/// Makes runs in three gateways, interleaved; returns the times of those without hooks.
 async fn runs(
     binary: &Path,
     config: &Value,
@@ -135,7 +135,7 @@ async fn runs(
         ensure!(!said.contains("passed over"), "hooks in {way} did not answer:\n{said}");
     }
     let took: Vec<_> = gateways.into_iter().map(|(way, _, _, took)| (way.to_owned(), took)).collect();
-    // Their gateways are gone, so they have ended.
+    // Their gateways have exited, so the plugins have, too.
     for id in ["python", "javascript"] {
         let count = count(&folder.join(id).join("count"))?;
         println!("hooks of the plugin {id} were called {count} times in {} runs", WARM_UP + RUNS);
@@ -146,7 +146,7 @@ async fn runs(
     Ok(bare)
 }
 
-/// Starts without plugins and with many, in turns: of which nothing is known, and of which it is known what they do.
+/// Starts gateways without plugins and with many, interleaved: with unknown and with known registrations.
 fn starts(
     binary: &Path,
     config: &Value,
@@ -181,7 +181,7 @@ fn starts(
     Ok(())
 }
 
-/// The same config with these plugins of a folder.
+/// Returns the config with these plugins of a folder.
 pub(super) fn with_plugins(config: &Value, node: &Path, folder: &Path, ids: &[&str]) -> Value {
     let mut config = config.clone();
     if !ids.is_empty() {
@@ -192,7 +192,7 @@ pub(super) fn with_plugins(config: &Value, node: &Path, folder: &Path, ids: &[&s
     config
 }
 
-/// A plugin of ours, in Python.
+/// Writes a native plugin, in Python.
 pub(super) fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
     let manifest = json!({"id": id, "configSchema": {}, "run": ["python3", "plugin.py"], "rights": {"hooks": points}});
     fs::create_dir_all(folder)?;
@@ -200,7 +200,7 @@ pub(super) fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
     Ok(fs::write(folder.join("plugin.py"), PYTHON)?)
 }
 
-/// A plugin of OpenClaw's kind.
+/// Writes an OpenClaw plugin.
 pub(super) fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
     let (points, file) = (json!(points), json!(folder.join("count")));
     let script = format!(
@@ -212,7 +212,7 @@ pub(super) fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()>
     Ok(fs::write(folder.join("index.mjs"), script)?)
 }
 
-/// Waits until the gateway knows what those register whose manifests do not say so.
+/// Waits until the gateway knows the registrations of plugins whose manifests do not declare them.
 pub(super) fn learned(gateway: &Gateway, ids: &[&str]) -> Result<()> {
     let file = gateway.state().join("plugins").join("registrations.json");
     let begun = Instant::now();
@@ -224,7 +224,7 @@ pub(super) fn learned(gateway: &Gateway, ids: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// How often a plugin was asked, which it tells when it ends.
+/// Returns how often a plugin was called, which it reports when it exits.
 fn count(file: &Path) -> Result<usize> {
     let begun = Instant::now();
     loop {

@@ -1,8 +1,8 @@
-//! A model server that answers at full speed: OpenAI chat completions over HTTP/1.1, one thread a connection.
+//! A model server that answers at full speed: OpenAI chat completions over HTTP/1.1, one thread per connection.
 //!
-//! How many chunks it streams stands in the last user message: `chunks=20`; also how many milliseconds it thinks before:
-//! `wait=5`, and how many before each chunk: `pace=10`; and how many bytes a chunk has at least: `size=500`. One that holds
-//! `hang` gets no answer.
+//! The last user message says how many chunks it streams: `chunks=20`; also how many milliseconds it waits before:
+//! `wait=5`, and before each chunk: `pace=10`; and how many bytes a chunk has at least: `size=500`. A message that
+//! contains `hang` gets no answer.
 
 use std::{
     io::{self, BufRead, BufReader, Write as _},
@@ -17,10 +17,10 @@ use std::{
 
 use serde_json::Value;
 
-/// What is streamed when no message says how much.
+/// Default number of chunks.
 const DEFAULT_CHUNKS: u64 = 20;
 
-/// The running server. It ends with this program.
+/// A running server. It ends with this program.
 #[derive(Debug)]
 pub(super) struct Model {
     port: u16,
@@ -29,7 +29,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Listens on a free port of loopback.
+    /// Listens on a free loopback port.
     pub(super) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -38,30 +38,30 @@ impl Model {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (served, longest) = counters.clone();
-                // A client that goes away mid-way is no concern of the server's.
+                // A client that disconnects early is not an error.
                 thread::spawn(move || serve(&stream, &served, &longest).ok());
             }
         });
         Ok(Self { port, served, longest })
     }
 
-    /// Where it listens.
+    /// Returns its port.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// How many bytes the longest request had so far.
+    /// Returns the size of the largest request so far, in bytes.
     pub(super) fn longest(&self) -> usize {
         self.longest.load(Ordering::Relaxed)
     }
 
-    /// How many completions it has begun.
+    /// Returns the number of completions that were started.
     pub(super) fn served(&self) -> usize {
         self.served.load(Ordering::Relaxed)
     }
 }
 
-/// Answers one connection's requests until it closes.
+/// Answers the requests of one connection until it is closed.
 fn serve(stream: &TcpStream, served: &AtomicUsize, longest: &AtomicUsize) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
@@ -72,7 +72,7 @@ fn serve(stream: &TcpStream, served: &AtomicUsize, longest: &AtomicUsize) -> io:
             longest.fetch_max(body.len(), Ordering::Relaxed);
             let said = last_user_text(&body).unwrap_or_default();
             if said.contains("hang") {
-                // Until the gateway goes away.
+                // Waits until the gateway disconnects.
                 reader.read_line(&mut String::new())?;
                 return Ok(());
             }
@@ -95,7 +95,7 @@ fn serve(stream: &TcpStream, served: &AtomicUsize, longest: &AtomicUsize) -> io:
     Ok(())
 }
 
-/// The path and body of the next request, or `None` at the end of the connection.
+/// Reads the path and body of the next request; `None` at the end of the connection.
 fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
@@ -116,21 +116,21 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>
     Ok(Some((path, body)))
 }
 
-/// What the last user message says, be it a text or blocks.
+/// Returns the content of the last user message, be it a text or blocks.
 fn last_user_text(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let mut messages = body["messages"].as_array().into_iter().flatten().rev();
     messages.find(|message| message["role"] == "user").map(|message| message["content"].to_string())
 }
 
-/// The number behind the last place where this stands.
+/// Returns the number after the last occurrence of a name.
 fn number(text: &str, name: &str) -> Option<u64> {
     let (_, rest) = text.rsplit_once(name)?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// A whole answer in pieces: the head, each event in a chunk of its own, and the end.
+/// Returns a complete response in pieces: the head, each event in a chunk of its own, and the end.
 fn completion(chunks: u64, size: usize) -> Vec<String> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
                 transfer-encoding: chunked\r\n\r\n";

@@ -1,9 +1,9 @@
-//! `bench --peers`: Homard beside OpenClaw and beside the least that a gateway can do, with one model server and one load
-//! generator for all, on one machine, in one go.
+//! `bench --peers`: Homard compared with OpenClaw and with a minimal gateway, with the same model server and load
+//! generator, on one machine, in one session.
 //!
-//! [`peer`] is who is measured, [`mod@line`] what the lines of the table are called and what is aimed at. What is measured:
-//! [`start`], [`runs`], what is [`long`], [`many`] at once, and what is seen from [`outside`]. [`page`] writes
-//! `docs/benchmarks.md`, and [`plot`] the pictures in it.
+//! [`peer`] is a gateway to measure, [`mod@line`] the lines of the table with their targets. The measurements:
+//! [`start`], [`runs`], [`long`] streams and histories, [`many`] at once, and what is visible from [`outside`].
+//! [`page`] writes `docs/benchmarks.md`, and [`plot`] its diagrams.
 
 mod line;
 mod long;
@@ -41,24 +41,24 @@ use crate::{
     shell,
 };
 
-/// How long all of it may take, and how long one row of one peer.
+/// Time limits: in total, and for one row of one peer.
 const WHOLE: Duration = Duration::from_secs(30 * 60);
 const EACH: Duration = Duration::from_secs(150);
 
-/// What `--peers` takes.
+/// Options of `--peers`.
 #[derive(Debug, Default)]
 pub(super) struct Wishes<'a> {
-    /// Only these rows; all of them, if there is none.
+    /// Only these rows; all if empty.
     pub(super) rows: &'a [Row],
-    /// Only whose name holds this.
+    /// Only peers whose name contains this.
     pub(super) peer: Option<&'a str>,
-    /// A Homard that is built already.
+    /// A Homard binary that is already built.
     pub(super) binary: Option<&'a Path>,
-    /// Which build of it.
+    /// Build profile of Homard.
     pub(super) profile: Option<Profile>,
 }
 
-/// What came of a measurement: a figure, or why there is none.
+/// Result of a measurement: a value, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
 enum Cell {
     Is(f64),
@@ -84,7 +84,7 @@ impl Figures {
         }
     }
 
-    /// Enters what a row brought for a peer: every line of it has a cell then.
+    /// Enters the results of a row for a peer: every line of the row gets a cell.
     fn enter(&mut self, row: Row, peer: &str, brought: Result<Vec<Figure>>) {
         let (figures, why) = match brought {
             Ok(figures) => (figures, "not measured of it".to_owned()),
@@ -111,7 +111,7 @@ impl Figures {
     }
 }
 
-/// Measures, tells on the way, and, if everything was asked for, writes the page.
+/// Measures, prints progress, and, if everything was measured, writes the page.
 pub(super) fn run(wishes: &Wishes<'_>) -> Result<()> {
     let peers = peers(wishes)?;
     let folder = tempfile::tempdir()?;
@@ -159,7 +159,7 @@ async fn measure(row: Row, stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     }
 }
 
-/// One line of progress for a row of a peer.
+/// Prints a line of progress for a row of a peer.
 fn tell(figures: &Figures, row: Row, peer: &str, (since, took): (Duration, Duration)) {
     let told: Vec<String> = line::of(row)
         .filter_map(|line| match figures.get(line.key, peer)? {
@@ -175,7 +175,7 @@ fn tell(figures: &Figures, row: Row, peer: &str, (since, took): (Duration, Durat
     eprintln!("{minutes:>3}:{seconds:02}  {row:?}, {peer}: {told} [{:.0} s]", took.as_secs_f64());
 }
 
-/// Builds and installs everybody who is wished for.
+/// Builds and installs all selected peers.
 fn peers(wishes: &Wishes<'_>) -> Result<Vec<Peer>> {
     let logs = shell::root().join("target").join("bench");
     fs::create_dir_all(&logs)?;
@@ -184,7 +184,7 @@ fn peers(wishes: &Wishes<'_>) -> Result<Vec<Peer>> {
     if is_wished("floor") {
         peers.push(Peer::Floor(example("floor")?));
     }
-    // Installing takes a while, so nobody is installed in vain.
+    // Installing takes a while, so only selected ones are installed.
     if ["openclaw 2026.2.9", "openclaw 2026.9.6"].into_iter().any(is_wished) {
         let all = conform::installed(&logs)?.into_iter().map(Peer::OpenClaw);
         peers.extend(all.filter(|peer| is_wished(&peer.name())));
@@ -200,14 +200,14 @@ fn peers(wishes: &Wishes<'_>) -> Result<Vec<Peer>> {
     Ok(peers)
 }
 
-/// Builds an example of this package as it would be shipped.
+/// Builds an example of this package with the distribution profile.
 fn example(name: &str) -> Result<PathBuf> {
     shell::run(&mut shell::cargo(&["build", "--package", "xtask", "--example", name, "--profile", "dist"]))?;
     Ok(shell::target()?.join("dist").join("examples").join(name))
 }
 
-/// The load generator must not be what is slow: a build for debugging starts a quick one with the same words, and is
-/// told whether that was necessary.
+/// Restarts a debug build of this program as a release build with the same arguments, because the load generator must
+/// not be the bottleneck; returns whether that was necessary.
 pub(super) fn is_done_by_a_quick_build() -> Result<bool> {
     if !cfg!(debug_assertions) {
         return Ok(false);

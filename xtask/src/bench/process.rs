@@ -1,47 +1,47 @@
-//! What a process used, as the kernel tells it. Linux only.
+//! Resource usage of a process, read from `/proc`. Linux only.
 
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result};
 
-/// The kernel tells processor time in hundredths of a second, whatever its own clock does.
+/// Resolution of CPU time in `/proc/<pid>/stat`, independent of the kernel's own clock.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processor time that a process has used so far.
+/// CPU time of a process so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage(Duration);
 
 impl Usage {
-    /// Reads it.
+    /// Reads the current value.
     pub(super) fn of(pid: u32) -> Result<Self> {
         let stat = read(pid, "stat")?;
         let ticks = ticks(&stat).with_context(|| format!("cannot understand /proc/{pid}/stat"))?;
         Ok(Self(TICK * ticks))
     }
 
-    /// What was used since an earlier reading.
+    /// Returns the CPU time since an earlier reading.
     pub(super) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Processor time that the threads of a process have used so far, to the nanosecond. Those that have ended do not count.
+/// Returns the CPU time of a process's threads in nanoseconds. Threads that have exited do not count.
 pub(super) fn threads(pid: u32) -> Result<Duration> {
     let mut used = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // One that has ended in the meantime has nothing to tell.
+        // The thread may have exited meanwhile.
         let stat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         used += stat.split(' ').next().and_then(|used| used.parse::<u64>().ok()).unwrap_or(0);
     }
     Ok(Duration::from_nanos(used))
 }
 
-/// A process and all that it started, directly or not, as far as they still live.
+/// Returns a process and all its living descendants.
 pub(super) fn tree(root: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // One that has ended in the meantime is in no tree.
+        // The process may have exited meanwhile.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         if let Some(parent) = parent(&stat) {
             parents.push((pid, parent));
@@ -56,36 +56,36 @@ pub(super) fn tree(root: u32) -> Vec<u32> {
     tree
 }
 
-/// Memory that a process and those below it hold, in bytes.
+/// Returns the memory of a process and its descendants, in bytes.
 pub(super) fn tree_memory(root: u32) -> Result<u64> {
     let below: u64 = tree(root).into_iter().skip(1).filter_map(|pid| memory(pid).ok()).sum();
     Ok(memory(root)? + below)
 }
 
-/// Processor time that a process and those below it have used so far.
+/// Returns the CPU time of a process and its descendants so far.
 pub(super) fn tree_used(root: u32) -> Result<Duration> {
     let below: Duration = tree(root).into_iter().skip(1).filter_map(|pid| Usage::of(pid).ok()).map(|used| used.0).sum();
     Ok(Usage::of(root)?.0 + below)
 }
 
-/// How many files a process has open.
+/// Returns the number of open files of a process.
 pub(super) fn open_files(pid: u32) -> Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
-/// Memory that a process holds, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(super) fn memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;
     kilobytes(&status, "VmRSS:").with_context(|| format!("cannot understand /proc/{pid}/status"))
 }
 
-/// The most memory that a process held so far, in bytes.
+/// Returns the peak resident memory of a process, in bytes.
 pub(super) fn peak_memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;
     kilobytes(&status, "VmHWM:").with_context(|| format!("cannot understand /proc/{pid}/status"))
 }
 
-/// Bytes that a process caused to be written to disk so far.
+/// Returns the number of bytes that a process caused to be written to disk so far.
 pub(super) fn written(pid: u32) -> Result<u64> {
     let io = read(pid, "io")?;
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
@@ -97,20 +97,20 @@ fn read(pid: u32, file: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {path}; did the process end?"))
 }
 
-/// User and system time. The name of the program, in brackets, may hold blanks; what follows it does not.
+/// Returns user and system time. The command name, in parentheses, may contain spaces; the fields after it do not.
 fn ticks(stat: &str) -> Option<u32> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ').skip(11).map(str::parse::<u32>);
     Some(fields.next()?.ok()? + fields.next()?.ok()?)
 }
 
-/// Who started it.
+/// Returns the parent process.
 fn parent(stat: &str) -> Option<u32> {
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(1)?.parse().ok()
 }
 
-/// A number of the table, in bytes.
+/// Returns a value of `/proc/<pid>/status`, in bytes.
 fn kilobytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! How soon a killed gateway is back, with many sessions and many unfinished runs.
+//! How soon a killed gateway is ready again, with many sessions and many unfinished runs.
 
 use std::{fs, path::Path, rc::Rc};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{client::Client, report::Report};
 use crate::gateway::{self, Gateway, Home};
 
-/// Sessions on disk, and unfinished runs in as many of them.
+/// Number of sessions on disk, and of unfinished runs, each in another session.
 pub(super) const SESSIONS: usize = 10_000;
 const OPEN: usize = 1_000;
 
@@ -34,7 +34,7 @@ fn key(number: usize) -> String {
     format!("agent:main:session-{number}")
 }
 
-/// Sessions as OpenClaw leaves them.
+/// Creates sessions as OpenClaw leaves them.
 pub(super) fn fill(state: &Path) -> Result<()> {
     let folder = state.join("agents/main/sessions");
     fs::create_dir_all(&folder)?;

@@ -1,4 +1,4 @@
-//! What was measured, beside what is aimed at.
+//! Measured values and their targets.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -6,17 +6,17 @@ use serde_json::{Map, Value, json};
 
 use super::{exec::Compared, sockets::Crowd, stopped::Stopped, wire::Read};
 
-/// What is aimed at.
+/// Target of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Aim {
     AtMost(f64),
     AtLeast(f64),
-    /// Told for comparison only.
+    /// None; the value is only printed for comparison.
     None,
 }
 
 impl Aim {
-    /// Whether a value is what is aimed at, if anything is.
+    /// Returns whether a value meets the target, if there is one.
     pub(super) fn is_met(self, value: f64) -> Option<bool> {
         match self {
             Self::AtMost(most) => Some(value <= most),
@@ -34,19 +34,19 @@ struct Row {
     aim: Aim,
 }
 
-/// All that was measured, in the order in which it was.
+/// All values, in the order of measurement.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     rows: Vec<Row>,
-    /// Of the shortest stream measured, to compare longer ones with.
+    /// CPU time per chunk of the shortest stream, to compare longer ones with.
     shortest: Option<f64>,
-    /// The stream that the wire read before, and what it used.
+    /// Length of the previous stream of the wire benchmark, and its CPU time.
     wire: Option<(usize, f64)>,
-    /// What a warm turn took in the shortest transcript measured.
+    /// Time of a warm turn in the shortest transcript.
     warm: Option<f64>,
-    /// The length of the transcript before, and what a cold turn took in it.
+    /// Length of the previous transcript, and the time of a cold turn in it.
     cold: Option<(usize, f64)>,
-    /// The sockets that watched a run before, and what a frame used.
+    /// Number of sockets of the previous fan-out, and CPU time per frame.
     fanout: Option<(usize, f64)>,
 }
 
@@ -55,17 +55,17 @@ impl Report {
         self.rows.push(Row { name: name.into(), value, unit, aim });
     }
 
-    /// From the start of the process to ready, once for each start.
+    /// Adds the times from process start to readiness.
     pub(super) fn start(&mut self, took: &[Duration]) {
         self.add("cold start to ready, median", percentile(took, 50), "ms", Aim::AtMost(50.0));
     }
 
-    /// Memory before any run.
+    /// Adds the memory before any run.
     pub(super) fn idle_memory(&mut self, bytes: u64) {
         self.add("memory, idle", mebibytes(bytes), "MiB", Aim::AtMost(25.0));
     }
 
-    /// Warm runs one after the other, through the gateway and straight, and the processor time of the former.
+    /// Adds sequential warm runs, through the gateway and direct, and the CPU time of the former.
     pub(super) fn runs(&mut self, through: &[Duration], straight: &[Duration], used: Duration) {
         let runs = through.len() as f64;
         for (percent, aim) in [(50, Aim::AtMost(2.0)), (95, Aim::None)] {
@@ -78,27 +78,27 @@ impl Report {
         self.add("processor time of a run", milliseconds(used) / runs, "ms", Aim::AtMost(2.0));
     }
 
-    /// Processor time that streams of one size used, all chunks together.
+    /// Adds the CPU time of streams of one size, for all chunks together.
     pub(super) fn stream(&mut self, size: usize, used: Duration, chunks: usize) {
         let each = used.as_secs_f64() * 1e6 / chunks as f64;
         self.add(format!("processor time of a chunk, {size} a run"), each, "µs", Aim::AtMost(20.0));
         match self.shortest {
             None => self.shortest = Some(each),
-            // Constant within what a coarse clock and a busy machine allow.
+            // Constant within the tolerance of a coarse clock and a busy machine.
             Some(shortest) => {
                 self.add(format!("… against the shortest stream, {size}"), each / shortest, "x", Aim::AtMost(1.5));
             }
         }
     }
 
-    /// A stream of so many chunks, read by the wire and by a reader that only reads.
+    /// Adds a stream of this many chunks, parsed by the wire decoder and read without parsing.
     pub(super) fn wire(&mut self, chunks: usize, wire: Read, bare: Read) {
         let thousand = |read: Read| read.used / chunks as f64;
         self.add(format!("wire, processor time of 1000, {chunks} chunks"), thousand(wire), "ms", Aim::None);
         self.add("… bare reqwest", thousand(bare), "ms", Aim::None);
         self.add("… first delta, median", wire.first / 1e3, "ms", Aim::None);
         self.add("… first bytes of bare reqwest, median", bare.first / 1e3, "ms", Aim::None);
-        // Twice the chunks cost twice as much, and not four times.
+        // Linear: twice the chunks cost about twice as much.
         if let Some((shorter, used)) = self.wire.replace((chunks, wire.used))
             && chunks == 2 * shorter
         {
@@ -106,14 +106,14 @@ impl Report {
         }
     }
 
-    /// So many runs in sessions that ran at once.
+    /// Adds runs in concurrent sessions.
     pub(super) fn load(&mut self, sessions: usize, runs: usize, took: Duration) {
         let rate = runs as f64 / took.as_secs_f64();
         let name = format!("runs a second, {sessions} session{}", if sessions == 1 { "" } else { "s" });
         self.add(name, rate, "/s", Aim::AtLeast(500.0));
     }
 
-    /// Messages that waited in one session, until the last was answered, and the same streams read straight.
+    /// Adds the time until all messages queued in one session were answered, and of the same streams read directly.
     pub(super) fn drain(&mut self, messages: usize, took: Duration, straight: Duration) {
         self.add(format!("{messages} messages to a busy session, drained"), milliseconds(took), "ms", Aim::None);
         self.add("… the same streams read straight", milliseconds(straight), "ms", Aim::None);
@@ -121,18 +121,18 @@ impl Report {
         self.add("… each, beside the model", each, "ms", Aim::AtMost(2.0));
     }
 
-    /// Runs that so many sockets watched: the processor time of the frames that were delivered.
+    /// Adds runs watched by this many sockets: the CPU time of the delivered frames.
     pub(super) fn fanout(&mut self, sockets: usize, used: Duration, frames: usize) {
         let each = used.as_secs_f64() * 1e6 / frames as f64;
         let who = format!("{sockets} socket{}", if sockets == 1 { "" } else { "s" });
         self.add(format!("processor time of a frame, {who}"), each, "µs", Aim::None);
-        // Flat or falling: what is done once for all is shared by more.
+        // Flat or falling: the shared part of the work is spread over more sockets.
         if let Some((fewer, before)) = self.fanout.replace((sockets, each)) {
             self.add(format!("… against {fewer}, {who}"), each / before, "x", Aim::AtMost(1.5));
         }
     }
 
-    /// A run as one reader hears it, alone and beside one that does not read.
+    /// Adds a run as one reader receives it, alone and beside one that does not read.
     pub(super) fn beside_silent(&mut self, alone: Duration, beside: Duration) {
         self.add("run with one reader", milliseconds(alone), "ms", Aim::None);
         self.add("… beside one that does not read", milliseconds(beside), "ms", Aim::None);
@@ -140,7 +140,7 @@ impl Report {
         self.add("… against the reader alone", ratio, "x", Aim::AtMost(1.1));
     }
 
-    /// R28: sockets that only listen.
+    /// R28: adds idle sockets.
     pub(super) fn sockets(&mut self, crowd: &Crowd) {
         let (count, memory) = (crowd.sockets, crowd.memory as f64 / 1024.0);
         self.add(format!("{count} sockets, connected"), crowd.connected.as_secs_f64(), "s", Aim::AtMost(20.0));
@@ -150,7 +150,7 @@ impl Report {
         self.add("… while they listen", percentile(&crowd.idle, 99), "ms", Aim::AtMost(50.0));
     }
 
-    /// R26: readers that stopped, beside one that reads.
+    /// R26: adds stalled readers, beside one that reads.
     pub(super) fn stopped(&mut self, stopped: &Stopped) {
         let (count, memory) = (stopped.readers, stopped.memory as f64 / 1024.0);
         let [alone, beside] = [&stopped.alone, &stopped.beside].map(|gaps| percentile(gaps, 99));
@@ -160,7 +160,7 @@ impl Report {
         self.add("… against alone", beside / alone, "x", Aim::AtMost(1.2));
     }
 
-    /// A list of ten thousand sessions, a page of it, and a question that needs nothing.
+    /// Adds a list of ten thousand sessions, a page of it, and an empty request.
     pub(super) fn sessions(&mut self, all: &[Duration], page: &[Duration], empty: &[Duration]) {
         for percent in [50, 99] {
             let [all, page, empty] = [all, page, empty].map(|took| percentile(took, percent));
@@ -170,63 +170,64 @@ impl Report {
         }
     }
 
-    /// Messages that so many clients got accepted, how long each took, and what the bare disk could do just before.
+    /// Adds messages that this many clients got accepted, the time of each, and the sync rate of the bare disk just
+    /// before.
     pub(super) fn acks(&mut self, clients: usize, took: &[Duration], whole: Duration, bare: f64) {
         let rate = took.len() as f64 / whole.as_secs_f64();
         let who = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
         self.add(format!("bare syncs a second, before {who}"), bare, "/s", Aim::None);
         self.add(format!("durable acks a second, {who}"), rate, "/s", Aim::None);
-        // Where the disk itself is fast there is little to gain by sharing its syncs.
+        // If the disk itself is fast, there is little to gain by sharing its syncs.
         let aim = if clients >= 256 && bare < 1_000.0 { Aim::AtLeast(10.0) } else { Aim::None };
         self.add(format!("… against bare syncs, {who}"), rate / bare, "x", aim);
         self.add(format!("… p50, {who}"), percentile(took, 50), "ms", Aim::None);
         self.add(format!("… p99, {who}"), percentile(took, 99), "ms", Aim::None);
     }
 
-    /// What a plain run writes to files.
+    /// Adds the file writes of a plain run.
     pub(super) fn written(&mut self, syncs: f64, calls: f64, bytes: f64) {
-        // Two of its own; the background adds its share.
+        // Two of its own; background work adds its share.
         self.add("syncs of a plain run", syncs, "", Aim::AtMost(2.5));
         self.add("write calls of a plain run", calls, "", Aim::AtMost(12.0));
         self.add("bytes written by a plain run", bytes / 1024.0, "KiB", Aim::AtMost(24.0));
     }
 
-    /// The same where only the kernel tells.
+    /// Adds the bytes of a plain run, where only the kernel's count is available.
     pub(super) fn bytes_only(&mut self, bytes: u64) {
         self.add("bytes of a plain run (no strace here)", bytes as f64 / 1024.0, "KiB", Aim::None);
     }
 
-    /// How soon a killed gateway is back.
+    /// Adds the time until a killed gateway is ready again.
     pub(super) fn ready(&mut self, with: &str, took: Duration, aim: f64) {
         self.add(format!("ready after a kill, {with}"), milliseconds(took), "ms", Aim::AtMost(aim));
     }
 
-    /// Turns in transcripts of one length: the first ones, which read it from disk, and those after them.
+    /// Adds turns in transcripts of one length: the first ones, which read it from disk, and later ones.
     pub(super) fn turn(&mut self, length: usize, cold: &[Duration], warm: &[Duration]) {
         let (cold, warm) = (percentile(cold, 50), percentile(warm, 50));
         self.add(format!("turn after {length} messages, warm, median"), warm, "ms", Aim::None);
         match self.warm {
             None => self.warm = Some(warm),
-            // Flat: what a model is told is all that counts.
+            // Flat: only the length of the prompt matters.
             Some(shortest) => {
                 self.add(format!("… against the shortest, warm, {length}"), warm / shortest, "x", Aim::AtMost(1.5));
             }
         }
         self.add(format!("turn after {length} messages, cold, median"), cold, "ms", Aim::None);
         if let Some((shorter, before)) = self.cold.replace((length, cold)) {
-            // Linear: so many times the messages take at most so many times as long.
+            // Linear: the time grows at most like the number of messages.
             let aim = Aim::AtMost(length as f64 / shorter as f64 * 1.2);
             self.add(format!("… against {shorter}, cold, {length}"), cold / before, "x", aim);
         }
     }
 
-    /// A huge conversation that was made short, and the most memory that the gateway held.
+    /// Adds the compaction of a huge session, and the peak memory of the gateway.
     pub(super) fn compaction(&mut self, took: Duration, memory: u64) {
         self.add("compaction of 100 MB", milliseconds(took), "ms", Aim::None);
         self.add("… memory, at most", mebibytes(memory), "MiB", Aim::None);
     }
 
-    /// A command that does nothing, each way; the last way is the bare shell.
+    /// Adds a no-op command, for each kind of sandbox; the last one is the bare shell.
     pub(super) fn exec(&mut self, compared: &Compared) {
         let Some(((shell, bare), ways)) = compared.took.split_last() else { return };
         let bare = percentile(bare, 50);
@@ -238,7 +239,7 @@ impl Report {
         }
     }
 
-    /// R73: a text that is cleared of secrets, beside what else is done with it.
+    /// R73: adds the redaction of secrets in a text, compared with its serialization.
     pub(super) fn secrets(&mut self, compared: &Compared) {
         let [(_, ours), (other, theirs)] = &compared.took[..] else { return };
         let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
@@ -246,17 +247,17 @@ impl Report {
         self.add(format!("… against {other}, {}", compared.what), ours / theirs, "x", Aim::None);
     }
 
-    /// A search, by ours and by theirs.
+    /// Adds a search by our tool and by another program.
     pub(super) fn search(&mut self, compared: &Compared) {
         let [(_, ours), (program, theirs)] = &compared.took[..] else { return };
         let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
         self.add(format!("{}, median", compared.what), ours, "ms", Aim::None);
-        // For machines each row needs a name of its own.
+        // In JSON output each row needs a unique name.
         self.add(format!("… {program}, {}", compared.what), theirs, "ms", Aim::None);
         self.add(format!("… against {program}, {}", compared.what), ours / theirs, "x", Aim::AtMost(1.5));
     }
 
-    /// A hook that was asked each way, told beside what a run takes that has no hooks.
+    /// Adds the calls of a hook of each kind, in relation to a run without hooks.
     pub(super) fn hook(&mut self, compared: &Compared, run: &[Duration]) {
         let run = percentile(run, 50);
         for (who, took) in &compared.took {
@@ -266,7 +267,7 @@ impl Report {
         }
     }
 
-    /// Runs with hooks at every point, each way; the first way has none.
+    /// Adds runs with hooks at every point, of each kind; the first kind has none.
     pub(super) fn hooked(&mut self, compared: &Compared) {
         let Some(((_, bare), ways)) = compared.took.split_first() else { return };
         let bare = percentile(bare, 50);
@@ -278,7 +279,7 @@ impl Report {
         }
     }
 
-    /// Starts without plugins and with so many.
+    /// Adds starts without and with plugins.
     pub(super) fn start_with(&mut self, plugins: &str, without: &[Duration], with: &[Duration]) {
         let (without, with) = (percentile(without, 50), percentile(with, 50));
         self.add(format!("start to ready, before {plugins}, median"), without, "ms", Aim::None);
@@ -286,17 +287,17 @@ impl Report {
         self.add(format!("… more with {plugins}"), with - without, "ms", Aim::AtMost(20.0));
     }
 
-    /// Memory after everything.
+    /// Adds the memory after everything.
     pub(super) fn memory_after(&mut self, bytes: u64) {
         self.add("memory, after all that", mebibytes(bytes), "MiB", Aim::AtMost(60.0));
     }
 
-    /// Whether everything is what is aimed at.
+    /// True if all targets are met.
     pub(super) fn is_met(&self) -> bool {
         self.rows.iter().all(|row| row.aim.is_met(row.value) != Some(false))
     }
 
-    /// For people.
+    /// Formats a table.
     pub(super) fn to_table(&self) -> String {
         let mut table = String::new();
         for row in &self.rows {
@@ -317,7 +318,7 @@ impl Report {
         table
     }
 
-    /// For machines.
+    /// Formats JSON.
     pub(super) fn to_json(&self) -> Value {
         let told = |row: &Row| {
             let aim = match row.aim {
@@ -332,7 +333,7 @@ impl Report {
     }
 }
 
-/// Nearest rank, in milliseconds.
+/// Returns a percentile by the nearest-rank method, in milliseconds.
 pub(super) fn percentile(took: &[Duration], percent: usize) -> f64 {
     let mut took = took.to_vec();
     took.sort_unstable();

@@ -1,7 +1,7 @@
-//! `grep` and `find` beside ripgrep and fd, on a tree of many small files: the program `bench_tools` of the tools does
-//! both, in turns, and makes sure that both find the same.
+//! `grep` and `find` compared with ripgrep and fd, on a tree of many small files. The example `bench_tools` of the
+//! tools crate runs both, interleaved, and checks that they find the same.
 //!
-//! Ripgrep and fd are programs that are started each time, which is a few milliseconds of what they take.
+//! Ripgrep and fd are started as processes each time, which is a few milliseconds of their time.
 
 use std::{fmt::Write as _, fs, path::Path, process::Command};
 
@@ -10,20 +10,20 @@ use anyhow::{Context, Result, bail};
 use super::{exec, report::Report};
 use crate::setup;
 
-/// How many files the tree has, those that are ignored included.
+/// Number of files in the tree, including ignored ones.
 const FILES: usize = 50_000;
-/// How many of them are in a folder, and how many folders are in one.
+/// Number of files per folder, and of folders per parent.
 const TOGETHER: usize = 25;
 const ACROSS: usize = 20;
-/// One file of so many holds what `grep` looks for.
+/// One file in this many contains what `grep` looks for.
 const RARE: usize = 977;
-/// What is ignored of the tree.
+/// The tree's `.gitignore`.
 const IGNORED: &str = "*.log\n/package_2/source_7/\nbuild/\n!keep.log\n";
 
-/// Makes the tree, searches it, and tells what was measured.
+/// Creates the tree, searches it, and reports the measurements.
 pub(super) fn measure(bench_tools: &Path, report: &mut Report) -> Result<()> {
     let rg = find_or_install(&["rg"], "ripgrep")?;
-    // Debian has another program of this name.
+    // Debian has another program named `fd`.
     let fd = find_or_install(&["fdfind", "fd"], "fd-find")?;
     let folder = tempfile::tempdir()?;
     grow(folder.path(), FILES).context("cannot write the files to search")?;
@@ -33,7 +33,7 @@ pub(super) fn measure(bench_tools: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The first of these programs that is there; if none is, a Debian package is installed.
+/// Returns the first of these programs that is installed; if none is, installs a Debian package.
 fn find_or_install<'a>(programs: &[&'a str], package: &str) -> Result<&'a str> {
     let found = || programs.iter().copied().find(|program| setup::is_there(program));
     if let Some(program) = found() {
@@ -47,9 +47,9 @@ fn find_or_install<'a>(programs: &[&'a str], package: &str) -> Result<&'a str> {
     }
 }
 
-/// Writes a tree of so many files. It is the same each time.
+/// Writes a tree of this many files. Deterministic.
 fn grow(root: &Path, files: usize) -> Result<()> {
-    // So that it is a project with rules, for ripgrep and fd, too.
+    // Makes it a repository, so that ripgrep and fd apply the ignore rules.
     fs::create_dir(root.join(".git"))?;
     fs::write(root.join(".gitignore"), IGNORED)?;
     let mut dice = Dice(7);
@@ -81,12 +81,12 @@ fn grow(root: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// Numbers that look like chance, and are the same each time.
+/// A deterministic random number generator.
 #[derive(Debug)]
 struct Dice(u64);
 
 impl Dice {
-    /// A number below `sides`.
+    /// Returns a number below `sides`.
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides

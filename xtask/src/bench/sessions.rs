@@ -1,4 +1,4 @@
-//! A list of ten thousand sessions: how soon it is there, beside a question that needs nothing, asked in turns.
+//! A list of ten thousand sessions: its response time, compared with a trivial request, interleaved.
 
 use std::{path::Path, rc::Rc, time::Duration};
 
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::gateway::{self, Gateway, Home};
 
-/// How often each is asked.
+/// Number of requests of each kind.
 const TIMES: usize = 200;
-/// A page of the list, as clients ask for it.
+/// Size of a page of the list, as requested by clients.
 const PAGE: usize = 100;
 
 /// Measures a gateway of its own.

@@ -1,7 +1,7 @@
-//! `bench --soak`: the same load for long, and whether memory stays where it is.
+//! `bench --soak`: a steady load for a long time, to check whether memory grows.
 //!
-//! Runs come at a steady pace, whether those before have ended or not. They go round some sessions, each of which is begun
-//! anew after some turns, as people do; so what is worked with is as much at the end as at the beginning.
+//! Runs start at a steady pace, whether the previous ones have ended or not. They use a fixed number of sessions, each
+//! of which is reset after some turns, as people do; so the working set is the same at the end as at the beginning.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -15,30 +15,30 @@ use crate::{
     shell,
 };
 
-/// Sessions that they go round, and after how many turns each of these is begun anew.
+/// Number of sessions, and number of turns after which each is reset.
 const SESSIONS: usize = 200;
 const TURNS: usize = 20;
-/// How often memory is read.
+/// Interval between memory readings.
 const LOOK: Duration = Duration::from_secs(5);
-/// What a run asks for.
+/// Message of a run.
 const TEXT: &str = "chunks=20";
-/// The share of the time that counts as warming up.
+/// Fraction of the time that counts as warm-up.
 const WARM_UP: f64 = 0.2;
-/// How long those that are under way get at the end.
+/// Time limit for unfinished runs at the end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Growth below this, in MiB an hour, is called flat.
+/// Growth in MiB per hour below which memory counts as flat.
 const FLAT: f64 = 5.0;
 
-/// What was seen.
+/// Measurements.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Seconds since the beginning, and mebibytes.
+    /// Seconds since the beginning, and MiB.
     memory: Vec<(f64, f64)>,
     took: Vec<Duration>,
     bad: usize,
 }
 
-/// Runs for so many minutes, tells on the way, and keeps the figures.
+/// Applies the load for this many minutes, prints progress, and stores the values.
 pub(super) async fn run(binary: &Path, minutes: f64, pace: u32) -> Result<()> {
     let model = Model::start().context("cannot start the model server")?;
     let logs = tempfile::tempdir()?;
@@ -61,7 +61,7 @@ pub(super) async fn run(binary: &Path, minutes: f64, pace: u32) -> Result<()> {
     keep(&sentence, &seen, slope)
 }
 
-/// Sends at a steady pace and reads what comes.
+/// Sends at a steady pace and reads the responses.
 async fn load(gateway: &Gateway, time: Duration, pace: u32) -> Result<Seen> {
     let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
     let begun = Instant::now();
@@ -83,7 +83,7 @@ async fn load(gateway: &Gateway, time: Duration, pace: u32) -> Result<Seen> {
             _ = pace.tick(), if begun.elapsed() < time => {
                 let (session, turn) = (sent % SESSIONS, sent / SESSIONS);
                 let key = format!("agent:main:soak-{session}");
-                // A run that is under way would be stopped.
+                // A reset would abort an active run.
                 let is_at_work = under_way.values().any(|(_, at_work)| *at_work == session);
                 if turn > 0 && turn.is_multiple_of(TURNS) && !is_at_work {
                     client.ask("sessions.reset", json!({"key": key})).await?;
@@ -97,7 +97,7 @@ async fn load(gateway: &Gateway, time: Duration, pace: u32) -> Result<Seen> {
                 if answer["payload"]["status"] == "accepted" {
                     continue;
                 }
-                // What is not a run was a reset.
+                // Otherwise it is the response to a reset.
                 if let Some((start, _)) = under_way.remove(id) {
                     seen.took.push(start.elapsed());
                     if answer["payload"]["status"] != "ok" {
@@ -112,7 +112,7 @@ async fn load(gateway: &Gateway, time: Duration, pace: u32) -> Result<Seen> {
     Ok(seen)
 }
 
-/// By how much the line through these points rises, by the method of least squares.
+/// Returns the slope of the least-squares line through these points.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -122,7 +122,7 @@ fn slope(points: &[(f64, f64)]) -> f64 {
     above / below
 }
 
-/// For the page of benchmarks.
+/// Stores the result for the benchmark page.
 fn keep(sentence: &str, seen: &Seen, slope: f64) -> Result<()> {
     let folder = shell::root().join("docs").join("benchmarks");
     fs::create_dir_all(&folder)?;

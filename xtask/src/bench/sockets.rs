@@ -1,5 +1,5 @@
-//! Ten thousand sockets that only listen: how soon they are all in, what each of them holds in memory, and whether
-//! somebody else is answered as quickly as before.
+//! Ten thousand idle sockets: how soon they are all connected, how much memory each needs, and whether the response
+//! time of other clients suffers.
 //!
 //! R28, in full.
 
@@ -19,24 +19,24 @@ use tokio::time::Instant;
 use super::{client::Client, process, report::Report};
 use crate::gateway::{self, Gateway};
 
-/// How many listen.
+/// Number of idle sockets.
 const SOCKETS: usize = 10_000;
-/// How many come in at once: the gateway lets few strangers wait at its door.
+/// Number of concurrent connection attempts: the gateway limits unauthenticated connections.
 const AT_ONCE: usize = 16;
-/// How long they listen.
+/// How long they stay connected.
 const LISTENING: Duration = Duration::from_secs(5);
-/// How long somebody waits between two questions.
+/// Interval between two requests of the probe.
 const BETWEEN: Duration = Duration::from_millis(5);
 
-/// What was measured.
+/// Measurements.
 #[derive(Debug)]
 pub(super) struct Crowd {
     pub(super) sockets: usize,
-    /// From the first to the last.
+    /// Time from the first to the last connection.
     pub(super) connected: Duration,
-    /// What the gateway holds more than before, in bytes.
+    /// Additional memory of the gateway in bytes.
     pub(super) memory: u64,
-    /// How soon somebody else was answered: with nobody there, while they came in, and while they listened.
+    /// Response times of the probe: without other sockets, while they connect, and while they are idle.
     pub(super) alone: Vec<Duration>,
     pub(super) storm: Vec<Duration>,
     pub(super) idle: Vec<Duration>,
@@ -45,7 +45,7 @@ pub(super) struct Crowd {
 /// Measures a gateway that has no sockets yet.
 pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
     let port = gateway.port();
-    // What the first connection finds cold is not theirs.
+    // Warm-up costs of the first connection must not count.
     let probe = Probe::start(port);
     thread::sleep(LISTENING);
     let alone = probe.stop()?;
@@ -70,7 +70,7 @@ pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Somebody who asks how the gateway is, again and again, from a thread of its own.
+/// A probe that requests the gateway's health repeatedly, in a thread of its own.
 struct Probe {
     is_over: Arc<AtomicBool>,
     asking: thread::JoinHandle<Result<Vec<Duration>>>,
@@ -95,7 +95,7 @@ impl Probe {
         Self { is_over, asking }
     }
 
-    /// How long each answer took.
+    /// Stops the probe and returns the response times.
     fn stop(self) -> Result<Vec<Duration>> {
         self.is_over.store(true, Ordering::Relaxed);
         self.asking.join().map_err(|_panic| anyhow!("the one who asks for the gateway's health broke off"))?

@@ -1,5 +1,5 @@
-//! Readers that stopped: what a thousand of them hold in memory while a hundred runs stream, and whether somebody who
-//! reads notices.
+//! Stalled readers: how much memory a thousand of them need while a hundred runs stream, and whether an active reader
+//! is affected.
 //!
 //! R26, in full.
 
@@ -11,36 +11,36 @@ use serde_json::{Value, json};
 use super::{client::Client, process, report::Report};
 use crate::gateway::{self, Gateway};
 
-/// How many do not read.
+/// Number of stalled readers.
 const STOPPED: usize = 1_000;
-/// How many come in at once.
+/// Number of concurrent connection attempts.
 const AT_ONCE: usize = 16;
-/// How many runs are at work at once.
+/// Number of concurrent runs.
 const RUNS: usize = 100;
-/// What each of them says, for two seconds.
+/// Message of each: two seconds of a stream.
 const TEXT: &str = "pace=20 size=20 chunks=100";
 
-/// What was measured.
+/// Measurements.
 #[derive(Debug)]
 pub(super) struct Stopped {
     pub(super) readers: usize,
-    /// What the gateway held more than before, at most, in bytes.
+    /// Maximum additional memory of the gateway in bytes.
     pub(super) memory: u64,
-    /// The times between two pieces of one answer, as somebody heard them who reads: alone, and beside the others.
+    /// Intervals between deltas of one answer, as an active reader sees them: alone, and beside the stalled ones.
     pub(super) alone: Vec<Duration>,
     pub(super) beside: Vec<Duration>,
 }
 
-/// The config with room for all runs at once.
+/// Returns the config with enough slots for all runs.
 pub(super) fn config(mut config: Value) -> Value {
     config["agents"]["defaults"]["maxConcurrent"] = json!(RUNS);
     config
 }
 
-/// Measures a gateway that nobody has used.
+/// Measures a fresh gateway.
 pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
     let mut reader = Client::connect(gateway.port(), gateway::TOKEN).await?;
-    // The first time everything is cold.
+    // Warm-up.
     hear(&mut reader, "first").await?;
     let alone = hear(&mut reader, "alone").await?;
     let mut stopped = Vec::new();
@@ -56,7 +56,7 @@ pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Starts all runs and hears them to their ends.
+/// Starts all runs and reads them to their ends.
 async fn hear(reader: &mut Client, name: &str) -> Result<Vec<Duration>> {
     let sessions: Vec<_> = (0..RUNS).map(|run| format!("agent:main:stopped-{name}-{run}")).collect();
     let (gaps, ends) = reader.hear(&sessions, TEXT).await?;

@@ -1,7 +1,7 @@
-//! What it costs to prepare a turn, against the length of the transcript: cold, when the session is read from disk, and
-//! warm, when it was; and how long it takes to make a huge conversation short.
+//! Cost of preparing a turn, by length of the transcript: cold, when the session is read from disk, and warm; and the
+//! time to compact a huge conversation.
 //!
-//! The transcripts were made short near their end, as long ones are, so every model is told as much as any other.
+//! The transcripts were compacted near their end, as long ones are, so the prompts of all of them have the same size.
 
 use std::{
     fs::{self, File},
@@ -17,21 +17,21 @@ use serde_json::{Map, Value, json};
 use super::{client::Client, process, report::Report};
 use crate::gateway::{self, Gateway, Home};
 
-/// Messages in a transcript.
+/// Numbers of messages in a transcript.
 const LENGTHS: [usize; 5] = [10, 100, 1_000, 10_000, 50_000];
 /// Sessions of each length: each is cold once.
 const SESSIONS: usize = 5;
 /// Warm runs in each session.
 const RUNS: usize = 20;
-/// What each message says, in characters.
+/// Length of a message in characters.
 const SIZE: usize = 300;
-/// How many messages the last compaction kept, and how many were said since.
+/// Number of messages that the last compaction kept, and number of messages since.
 const KEPT: usize = 4;
 const SINCE: usize = 4;
 
-/// A conversation of 100 MB, in messages and what each of them says.
+/// A conversation of 100 MB: number of messages and length of each.
 const HUGE: (usize, usize) = (50_000, 1_850);
-/// At least so many bytes are a hundred megabytes.
+/// Minimum size of the huge transcript in bytes.
 const HUGE_BYTES: u64 = 100_000_000;
 
 /// Measures a gateway of its own.
@@ -41,7 +41,7 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
     ensure!(huge >= HUGE_BYTES, "the huge transcript has only {huge} bytes");
     let gateway = Gateway::start_at(Rc::new(home))?;
     let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
-    // The first run of a gateway finds everything cold, and that is not what is measured.
+    // The first run of a gateway warms it up and is not measured.
     client.run("agent:main:turn-first", 1).await?;
     for length in LENGTHS {
         let (mut cold, mut warm) = (Vec::new(), Vec::new());
@@ -58,7 +58,7 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
     Ok(())
 }
 
-/// Makes the huge conversation short, and sees that it is.
+/// Compacts the huge conversation and checks the result.
 async fn compact(client: &mut Client) -> Result<Duration> {
     let (took, answer) = client.compact(&key(HUGE.0, SESSIONS)).await?;
     let (before, after) = (answer["tokensBefore"].as_u64(), answer["tokensAfter"].as_u64());
@@ -71,7 +71,7 @@ fn key(length: usize, number: usize) -> String {
     format!("agent:main:turn-{length}-{number}")
 }
 
-/// Sessions as OpenClaw leaves them; returns how many bytes the huge one has.
+/// Creates sessions as OpenClaw leaves them; returns the size of the huge one in bytes.
 fn fill(state: &Path) -> Result<u64> {
     let folder = state.join("agents/main/sessions");
     fs::create_dir_all(&folder)?;
@@ -93,11 +93,11 @@ fn fill(state: &Path) -> Result<u64> {
     Ok(huge)
 }
 
-/// When everything was said.
+/// Timestamp of all messages.
 pub(super) const TIME: u64 = 1_767_225_600_000;
 const DATE: &str = "2026-01-01T00:00:00.000Z";
 
-/// Writes a transcript of so many messages of some size.
+/// Writes a transcript with this many messages of this size.
 pub(super) fn write(
     mut file: BufWriter<File>,
     id: &str,

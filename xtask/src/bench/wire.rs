@@ -1,4 +1,5 @@
-//! What a wire costs beside a reader that only reads: the program `read_stream` of the providers does both, in turns.
+//! Cost of a wire decoder compared with reading without parsing. The example `read_stream` of the providers crate does
+//! both, interleaved.
 
 use std::{path::Path, process::Command};
 
@@ -8,14 +9,14 @@ use serde_json::Value;
 use super::{model::Model, report::Report};
 use crate::shell;
 
-/// A stream of one length, read by one of the two: processor time, and the wait for the first words, in microseconds.
+/// Measurement of one stream: CPU time, and time to the first text, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Read {
     pub(super) used: f64,
     pub(super) first: f64,
 }
 
-/// Builds the program beside the gateway's binary, runs it, and tells what it measured.
+/// Builds the example beside the gateway's binary, runs it, and reports its measurements.
 pub(super) fn measure(gateway: &Path, model: &Model, report: &mut Report) -> Result<()> {
     let folder = gateway.parent().context("the gateway's binary is in no folder")?;
     let profile = folder.file_name().and_then(|name| name.to_str()).context("the build has no profile")?;

@@ -115,7 +115,7 @@ fn rewound(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event.kind, RunEvent::Rewound { .. })).count()
 }
 
-/// Returns how often text or reasoning started again from the beginning.
+/// Returns the number of retried attempts that had already streamed text or reasoning.
 fn restarts(events: &[Event]) -> usize {
     let said = |event: &Event| matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. });
     let tries = events.split(|event| matches!(event.kind, RunEvent::Retrying { .. }));

@@ -1,25 +1,25 @@
-//! The lines of the table: what each is called, what is aimed at, and what was written of ZeroClaw elsewhere.
+//! The lines of the table: their names, their targets, and published values of ZeroClaw.
 
 use clap::ValueEnum;
 
 use crate::bench::report::Aim::{self, AtLeast, AtMost};
 
-/// What is measured together, and can be measured alone.
+/// A group of measurements that can be run alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(in crate::bench) enum Row {
-    /// What an installation holds on disk
+    /// Size of an installation on disk
     Install,
-    /// From the start of the process to an accepted handshake, and memory then
+    /// Time from process start to an accepted handshake, and memory then
     Start,
     /// The same with 10,000 sessions and 50 plugins
     FullStart,
-    /// One warm run after the other, beside the disk
+    /// Sequential warm runs, without the disk
     Runs,
     /// The same with files on the disk
     Commit,
-    /// Runs a second, with 1 to 1,000 sessions at once
+    /// Runs per second, with 1 to 1,000 concurrent sessions
     Load,
-    /// Memory and processor time after many runs
+    /// Memory and CPU time after many runs
     After,
     /// Long streams
     Stream,
@@ -27,13 +27,13 @@ pub(in crate::bench) enum Row {
     Busy,
     /// A turn after a long history
     History,
-    /// One run that many sockets watch
+    /// One run watched by many sockets
     Fanout,
-    /// What a run writes to files
+    /// File writes of a run
     Writes,
-    /// One question on the command line
+    /// One message from the command line
     Once,
-    /// Memory of sockets and sessions that do nothing
+    /// Memory of idle sockets and sessions
     Idle,
 }
 
@@ -41,12 +41,12 @@ pub(in crate::bench) enum Row {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) row: Row,
-    /// As the figures name it.
+    /// Key of the value.
     pub(super) key: &'static str,
     pub(super) title: &'static str,
     pub(super) unit: &'static str,
     pub(super) aim: Aim,
-    /// What was measured of ZeroClaw 0.8.4 on another day: quoted, with the value that is compared.
+    /// Value of ZeroClaw 0.8.4, measured on another day: as quoted, and as compared.
     pub(super) zeroclaw: Option<(&'static str, f64)>,
 }
 
@@ -61,7 +61,7 @@ impl Line {
     }
 }
 
-/// All of them, as the table has them.
+/// All lines, in the order of the table.
 pub(super) const LINES: &[Line] = &[
     line(Row::Install, "install", "install", "MB", AtMost(30.0)).zeroclaw("52", 52.0),
     line(Row::Start, "start", "cold start to an accepted handshake", "ms", AtMost(40.0)).zeroclaw("34–40", 34.0),
@@ -98,7 +98,7 @@ pub(super) const LINES: &[Line] = &[
     line(Row::Idle, "socket", "memory of an idle socket", "KB", AtMost(70.0)),
 ];
 
-/// The lines of a row.
+/// Returns the lines of a row.
 pub(super) fn of(row: Row) -> impl Iterator<Item = &'static Line> {
     LINES.iter().filter(move |line| line.row == row)
 }

@@ -1,4 +1,4 @@
-//! What is long: a stream, a queue, a history.
+//! Long streams, queues and histories.
 
 use std::{
     fs::{self, File},
@@ -20,23 +20,23 @@ use crate::bench::{
     turn,
 };
 
-/// Streams that are read: their chunks, and how many streams at most; as many as fit in this time.
+/// Streams: number of chunks, and maximum number of streams; as many as fit into this time.
 const STREAMS: [(usize, usize); 2] = [(250, 256), (4_000, 16)];
 const STREAMING: Duration = Duration::from_secs(12);
 
-/// Messages to one session, and what each asks for: 20 ms of the model's time.
+/// Number of messages to one session, and their text: 20 ms of the model's time.
 const MESSAGES: usize = 50;
 const QUESTION: &str = "wait=20 chunks=20";
 
-/// The history: its messages, and what each of them says.
+/// History: number of messages, and length of each.
 const LENGTH: usize = 5_000;
 const SIZE: usize = 1_000;
-/// A model that takes all of it, in tokens.
+/// Context window that fits all of it, in tokens.
 const WINDOW: u32 = 4_000_000;
-/// Turns after it, and in a session without it.
+/// Number of turns after it, and in a session without it.
 const TURNS: usize = 10;
 
-/// The processor time of streams.
+/// Measures the CPU time of streams.
 pub(super) async fn stream(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Memory)?;
     let running = home.start().await?;
@@ -55,7 +55,7 @@ pub(super) async fn stream(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(vec![("stream", long), ("chunk-250", short * 1e3 / 250.0), ("chunk-4000", long * 1e3 / 4e3)])
 }
 
-/// Messages that come all at once.
+/// Measures messages that arrive all at once.
 pub(super) async fn busy(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Disk)?;
     let running = home.start().await?;
@@ -65,7 +65,8 @@ pub(super) async fn busy(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(vec![("busy", took.as_secs_f64()), ("disorder", misplaced as f64)])
 }
 
-/// What a turn takes more after a long history, beside what the model itself takes to read it.
+/// Measures the additional time of a turn after a long history, compared with the time that the model itself needs to
+/// read it.
 pub(super) async fn history(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     match peer {
         Peer::Floor(_) => bail!("it keeps no history"),
@@ -78,7 +79,7 @@ pub(super) async fn history(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let id = "00000000-0000-4000-8000-000000000001";
     let path = folder.join(format!("{id}.jsonl"));
     turn::write(BufWriter::new(File::create(&path)?), id, (LENGTH, SIZE), false)?;
-    // OpenClaw cannot do without it.
+    // OpenClaw requires this field.
     let used = r#""usage":{"input":10,"output":250,"cacheRead":0,"cacheWrite":0,"totalTokens":260,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason""#;
     fs::write(&path, fs::read_to_string(&path)?.replace(r#""stopReason""#, used))?;
     let record = json!({"agent:main:long": {"sessionId": id, "updatedAt": turn::TIME}});
@@ -103,7 +104,7 @@ pub(super) async fn history(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(vec![("history", more - (percentile(&read[1], 50) - percentile(&read[0], 50)))])
 }
 
-/// What a model is told in each of the two sessions.
+/// Returns the model requests of the two sessions.
 fn conversations() -> (Vec<Value>, Vec<Value>) {
     let last = json!({"role": "user", "content": "chunks=1"});
     let said = "All about the house by the sea. ".repeat(SIZE / 32 + 1);

@@ -1,4 +1,4 @@
-//! Many at once: sockets that watch one run, and sockets and sessions that do nothing.
+//! Many at once: sockets that watch one run, and idle sockets and sessions.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use super::{
 };
 use crate::bench::client::Client;
 
-/// Sockets that watch, the quick ones and the others, and the run: two seconds of a steady stream.
+/// Number of watching sockets, for quick peers and others, and the run: two seconds of a steady stream.
 const WATCHERS: [usize; 2] = [1_000, 100];
 const WATCHED: &str = "pace=10 chunks=200";
-/// How many sockets come in at once.
+/// Number of concurrent connection attempts.
 const AT_ONCE: usize = 16;
 
-/// Sockets that only listen.
+/// Number of idle sockets, for quick peers and others.
 const LISTENERS: [usize; 2] = [2_000, 200];
 const SETTLE: Duration = Duration::from_secs(2);
-/// Sessions that had one run each: those that make a gateway warm, and those that are measured.
+/// Sessions with one run each: those that warm up a gateway, and those that are measured.
 const SESSIONS: [usize; 2] = [2_000, 4_000];
-/// When a session counts as idle.
+/// Time after which a session counts as idle.
 const IDLE: Duration = Duration::from_secs(35);
 
 async fn crowd(running: &Running, size: usize) -> Result<Vec<Client>> {
@@ -34,7 +34,7 @@ async fn crowd(running: &Running, size: usize) -> Result<Vec<Client>> {
     Ok(crowd)
 }
 
-/// One run that everybody watches to its end.
+/// Measures one run that all sockets watch to its end.
 pub(super) async fn fanout(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Memory)?;
     let running = home.start().await?;
@@ -59,7 +59,7 @@ pub(super) async fn fanout(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(vec![("fanout", used.as_secs_f64() * 1e6 / frames as f64), ("sockets", sockets as f64)])
 }
 
-/// What sockets and sessions hold that do nothing.
+/// Measures the memory of idle sockets and sessions.
 pub(super) async fn idle(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Memory)?;
     let running = home.start().await?;
@@ -88,7 +88,7 @@ pub(super) async fn idle(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
 
 async fn make_sessions(client: &mut Client, numbers: std::ops::Range<usize>) -> Result<()> {
     let keys: Vec<String> = numbers.map(|number| format!("agent:main:idle-{number}")).collect();
-    // No more at once than a gateway takes in.
+    // No more at once than a gateway accepts.
     for keys in keys.chunks(100) {
         client.load(keys, 1, 20).await?;
     }

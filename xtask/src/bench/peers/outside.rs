@@ -1,4 +1,4 @@
-//! What is seen from outside: the files that a run writes, and one question on the command line.
+//! What is visible from outside: the files that a run writes, and one message from the command line.
 
 use std::{fs, process::Stdio, time::Duration};
 
@@ -17,20 +17,20 @@ use crate::{
     setup,
 };
 
-/// Runs whose writes are counted, the quick ones and the others, and the words of each.
+/// Number of runs whose writes are counted, for quick peers and others, and the chunks of each.
 const RUNS: [usize; 2] = [200, 20];
 const CHUNKS: usize = 20;
-/// How long what is done in the background may take: it belongs to the runs before it.
+/// Time to wait for background work, which belongs to the runs before it.
 const BACKGROUND: Duration = Duration::from_secs(4);
 
-/// How often a question is asked.
+/// Number of messages, for quick peers and others.
 const QUESTIONS: [usize; 2] = [15, 2];
 
-/// What a plain run writes, as `strace` sees it.
+/// Counts the file writes of a plain run with `strace`.
 pub(super) async fn writes(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     ensure!(setup::is_there("strace"), "there is no strace on this machine");
     let home = stage.home(peer, Ground::Disk)?;
-    // Beside the home: what the tracer writes there must not count.
+    // Outside of the home: the tracer's own output must not count.
     let trace = stage.folder.join("strace.txt");
     fs::write(&trace, "")?;
     let running = home.start_below(&disk::strace(&trace)).await?;
@@ -52,11 +52,11 @@ pub(super) async fn writes(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(vec![("write-calls", each(after.calls, before.calls)), ("written", each(after.bytes, before.bytes) / 1024.0)])
 }
 
-/// One question, from the start of the program to its end.
+/// Measures one message, from the start of the program to its end.
 pub(super) async fn once(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Disk)?;
     let mut took = Vec::new();
-    // The first one makes the home.
+    // The first one creates the home.
     for _ in 0..=QUESTIONS[usize::from(!peer.is_quick())] {
         let start = Instant::now();
         let mut command = Command::from(home.once("chunks=20"));

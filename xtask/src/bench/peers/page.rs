@@ -1,5 +1,5 @@
-//! `docs/benchmarks.md`: what was measured, how, where and when, and the pictures. What people write below the mark at its
-//! end stays as it is.
+//! Writes `docs/benchmarks.md`: results, method, machine, date and diagrams. The text below the marker at its end is
+//! written by hand and kept.
 
 use std::{fmt::Write as _, fs, path::Path, process::Command, time::Duration};
 
@@ -13,20 +13,20 @@ use super::{
 };
 use crate::{bench::report::Aim, shell};
 
-/// What stands below this line is written by hand.
+/// Marker; what follows it is written by hand.
 const MARK: &str = "<!-- What follows is written by hand, and kept. -->";
 const OURS: &str = "Homard";
 const FLOOR: &str = "floor";
 const NEWEST: &str = "OpenClaw 2026.9.6";
 
-/// What is compared in one go with the newest OpenClaw: the line, and how many times less it must be.
+/// Comparisons with the newest OpenClaw: the line, and the factor by which Homard must be better.
 const TIMES: [(&str, f64); 4] = [("start", 100.0), ("idle-rss", 20.0), ("cpu", 100.0), ("overhead-50", 50.0)];
-/// Lines on which Homard must be within ten times of the floor.
+/// Lines on which Homard must be within ten times of the minimal gateway.
 const NEAR: [&str; 7] = ["start", "idle-rss", "rss-after", "overhead-50", "cpu", "stream", "once"];
-/// Lines of which there is a picture.
+/// Lines with a diagram.
 const PICTURES: [&str; 6] = ["start", "idle-rss", "overhead-50", "cpu", "stream", "once"];
 
-/// A figure as people read it: three digits that count.
+/// Formats a value with three significant digits.
 pub(in crate::bench) fn number(value: f64) -> String {
     let digits = match value.abs() {
         0.0 => 0,
@@ -55,7 +55,7 @@ fn aim(line: &Line) -> String {
     }
 }
 
-/// The table, and why some cells are empty.
+/// Formats the table, and why some cells are empty.
 pub(super) fn table(figures: &Figures) -> String {
     let mut text = String::from("| | | ");
     let mut notes: Vec<&str> = Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn table(figures: &Figures) -> String {
     text
 }
 
-/// The number of a footnote.
+/// Returns the number of a footnote.
 fn note<'a>(notes: &mut Vec<&'a str>, why: &'a str) -> usize {
     if let Some(place) = notes.iter().position(|note| *note == why) {
         return place + 1;
@@ -102,7 +102,7 @@ fn note<'a>(notes: &mut Vec<&'a str>, why: &'a str) -> usize {
     notes.len()
 }
 
-/// Writes the page, the pictures and the figures.
+/// Writes the page, the diagrams and the values.
 pub(super) fn write(figures: &Figures, took: Duration) -> Result<()> {
     let docs = shell::root().join("docs");
     let folder = docs.join("benchmarks");
@@ -153,7 +153,7 @@ fn head(took: Duration) -> Result<String> {
     ))
 }
 
-/// Against the newest OpenClaw, the floor, and what is quoted of ZeroClaw.
+/// Compares with the newest OpenClaw, the minimal gateway, and the published values of ZeroClaw.
 fn compared(figures: &Figures) -> String {
     let mut text = String::from("## In the same run\n\n");
     let title = |key: &str| LINES.iter().find(|line| line.key == key).map_or("", |line| line.title);
@@ -190,7 +190,7 @@ fn compared(figures: &Figures) -> String {
     text
 }
 
-/// Draws, and says where.
+/// Draws the diagrams and returns their links.
 fn pictures(figures: &Figures, folder: &Path) -> Result<String> {
     let mut text = String::from("## Pictures\n\n");
     for key in PICTURES {
@@ -212,7 +212,7 @@ fn pictures(figures: &Figures, folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// What the last soak told, if there was one.
+/// Returns the section about the last soak test, if there was one.
 fn soak(folder: &Path) -> String {
     let told =
         fs::read_to_string(folder.join("soak.json")).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
@@ -221,7 +221,7 @@ fn soak(folder: &Path) -> String {
     format!("## Soak\n\n{sentence}\n\n![Memory during the soak](benchmarks/soak.svg)\n")
 }
 
-/// What the page says when there is no soak yet is nothing, so a new one is put in its place.
+/// Replaces the section about the soak test in the page; adds it if there is none.
 pub(in crate::bench) fn put_soak() -> Result<()> {
     let docs = shell::root().join("docs");
     let path = docs.join("benchmarks.md");

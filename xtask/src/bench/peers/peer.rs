@@ -1,4 +1,5 @@
-//! Who is measured: each in a home of its own, started the same way, spoken to with the same client, and surely ended.
+//! The gateways that are measured: each in a home of its own, started the same way, used by the same client, and
+//! reliably killed.
 
 use std::{
     ffi::OsString,
@@ -21,16 +22,16 @@ use crate::{
     gateway::TOKEN,
 };
 
-/// How long a gateway may take to shake hands, how long one try may take, and how often it is tried.
+/// Time limits for a gateway's handshake and for one attempt, and the polling interval.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TRY: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(500);
-/// Where programs find programs.
+/// `PATH` of the peers.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Files that are never on a disk.
+/// A RAM disk.
 const MEMORY: &str = "/dev/shm";
 
-/// One who is measured.
+/// A gateway that is measured.
 #[derive(Debug)]
 pub(super) enum Peer {
     Floor(PathBuf),
@@ -42,12 +43,12 @@ pub(super) enum Peer {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ground {
     Disk,
-    /// So that what a disk takes to keep something is not measured.
+    /// Excludes the time that a disk takes to sync.
     Memory,
 }
 
 impl Peer {
-    /// As a column is called.
+    /// Returns the title of its column.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Floor(_) => "floor".to_owned(),
@@ -56,7 +57,7 @@ impl Peer {
         }
     }
 
-    /// Whether it makes thousands of runs in a few seconds.
+    /// True if it makes thousands of runs in a few seconds.
     pub(super) fn is_quick(&self) -> bool {
         !matches!(self, Self::OpenClaw(_))
     }
@@ -68,7 +69,7 @@ impl Peer {
         }
     }
 
-    /// A home for it, whose model is on this port and takes so many tokens.
+    /// Creates a home for it, with a model on this port and this context window.
     pub(super) fn home(&self, ground: Ground, model: u16, window: u32) -> Result<Home<'_>> {
         let folder = match ground {
             Ground::Disk => tempfile::tempdir(),
@@ -83,7 +84,7 @@ impl Peer {
             Self::Homard(_) => "homard.json",
             Self::OpenClaw(_) => {
                 let auth = json!({"mode": "token", "token": TOKEN});
-                // The older one does not hear of a port otherwise.
+                // The older version reads the port only from the config.
                 config["gateway"] = json!({"mode": "local", "bind": "loopback", "port": home.port, "auth": auth});
                 config["logging"] = json!({"file": home.folder.path().join("openclaw.log")});
                 "openclaw.json"
@@ -94,7 +95,7 @@ impl Peer {
     }
 }
 
-/// The same words for everybody.
+/// Returns the config common to all peers.
 pub(super) fn config(model: u16, window: u32) -> Value {
     let fake = json!({
         "id": "fake-1", "name": "Fake One", "reasoning": false, "input": ["text"], "maxTokens": 4096,
@@ -108,23 +109,23 @@ pub(super) fn config(model: u16, window: u32) -> Value {
     })
 }
 
-/// Where one of them lives. Dropping it removes everything.
+/// Home directory of a peer. Dropping it removes everything.
 #[derive(Debug)]
 pub(super) struct Home<'a> {
     peer: &'a Peer,
     folder: TempDir,
     model: u16,
-    /// Where its gateway listens: one that was free a moment ago.
+    /// Port of its gateway, which was free a moment ago.
     port: u16,
 }
 
 impl Home<'_> {
-    /// All of it.
+    /// Returns the whole directory.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The state directory.
+    /// Returns the state directory.
     pub(super) fn state(&self) -> PathBuf {
         self.folder.path().join(match self.peer {
             Peer::Floor(_) | Peer::Homard(_) => "state",
@@ -132,12 +133,12 @@ impl Home<'_> {
         })
     }
 
-    /// Starts the gateway and waits until it has shaken hands.
+    /// Starts the gateway and waits until a handshake succeeds.
     pub(super) async fn start(&self) -> Result<Running> {
         self.start_below(&[]).await
     }
 
-    /// The same, started by another program, which gets it as its last arguments.
+    /// Like [`Self::start`], through another program that gets the command as its last arguments.
     pub(super) async fn start_below(&self, program: &[OsString]) -> Result<Running> {
         let (port, number) = (self.port, self.port.to_string());
         let model = self.model.to_string();
@@ -157,7 +158,7 @@ impl Home<'_> {
         Ok(running)
     }
 
-    /// One question on the command line: how to ask it.
+    /// Returns the command that sends one message from the command line.
     pub(super) fn once(&self, text: &str) -> Command {
         let model = self.model.to_string();
         match self.peer {
@@ -167,7 +168,7 @@ impl Home<'_> {
         }
     }
 
-    /// Nothing of this machine's environment reaches it.
+    /// Builds a command with a clean environment.
     fn command(&self, below: &[OsString], words: &[&str]) -> Command {
         let program: Vec<OsString> = match self.peer {
             Peer::Floor(binary) | Peer::Homard(binary) => vec![binary.into()],
@@ -190,7 +191,7 @@ impl Home<'_> {
     }
 }
 
-/// A running gateway. Dropping it ends its processes.
+/// A running gateway. Dropping it kills its processes.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
@@ -217,27 +218,27 @@ impl Running {
         }
     }
 
-    /// From the start of the process to the first accepted handshake.
+    /// Returns the time from process start to the first accepted handshake.
     pub(super) fn took(&self) -> Duration {
         self.took
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub(super) async fn client(&self) -> Result<Client> {
         Client::connect_as(self.port, TOKEN, self.protocol).await
     }
 
-    /// What its processes hold in memory, in bytes.
+    /// Returns the memory of its processes in bytes.
     pub(super) fn memory(&self) -> Result<u64> {
         process::tree_memory(self.child.id())
     }
 
-    /// The processor time that they used so far.
+    /// Returns the CPU time of its processes so far.
     pub(super) fn used(&self) -> Result<Duration> {
         process::tree_used(self.child.id())
     }
 
-    /// How many files it has open.
+    /// Returns the number of its open files.
     pub(super) fn open_files(&self) -> Result<usize> {
         process::open_files(self.child.id())
     }
@@ -252,10 +253,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let group = format!("-{}", self.child.id());
-        // Some may have left the group; they are known as long as the first one lives.
+        // Some processes may have left the group; they are found as long as the first one lives.
         let pids = process::tree(self.child.id()).into_iter().skip(1).map(|pid| pid.to_string());
         let targets: Vec<String> = pids.chain([group]).collect();
-        // Whoever has ended by itself cannot be ended.
+        // Fails for processes that have already exited.
         Command::new("kill").args(["-KILL", "--"]).args(targets).stderr(Stdio::null()).status().ok();
         self.child.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! Pictures of figures, in SVG: bars on a logarithmic scale, and lines.
+//! SVG diagrams: bars on a logarithmic scale, and lines.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ const RIGHT: f64 = 110.0;
 const BAR: f64 = 22.0;
 const GAP: f64 = 12.0;
 const TOP: f64 = 44.0;
-/// One colour for ours, one for the others.
+/// One color for Homard, one for the others.
 const OURS: &str = "#d1495b";
 const OTHERS: &str = "#8d99ae";
 const COLOURS: [&str; 5] = ["#8d99ae", "#577590", "#43aa8b", "#f9a03f", "#d1495b"];
 
-/// Bars, one for each name, on a logarithmic scale: the figures are far apart.
+/// Draws one bar per name on a logarithmic scale, because the values differ by orders of magnitude.
 pub(in crate::bench) fn bars(title: &str, unit: &str, figures: &[(String, f64)]) -> String {
     let height = TOP + figures.len() as f64 * (BAR + GAP) + GAP;
     let most = figures.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
     let least = figures.iter().map(|(_, value)| *value).filter(|value| *value > 0.0).fold(most, f64::min);
-    // The shortest bar is still seen.
+    // The shortest bar is still visible.
     let scale = |value: f64| {
         let room = WIDTH - LEFT - RIGHT;
         let share = (value / least * 2.0).max(1.0).log10() / (most / least * 2.0).log10();
@@ -38,13 +38,13 @@ pub(in crate::bench) fn bars(title: &str, unit: &str, figures: &[(String, f64)])
     svg + "</svg>\n"
 }
 
-/// A picture of lines.
+/// A line chart.
 #[derive(Debug)]
 pub(in crate::bench) struct Lines<'a> {
     pub(in crate::bench) title: &'a str,
-    /// What lies along the bottom, and what along the side.
+    /// Labels of the horizontal and the vertical axis.
     pub(in crate::bench) axes: [&'a str; 2],
-    /// Whether both scales are logarithmic; else both begin at zero.
+    /// True if both scales are logarithmic; otherwise both begin at zero.
     pub(in crate::bench) is_logarithmic: bool,
     pub(in crate::bench) lines: Vec<(String, Vec<(f64, f64)>)>,
 }
@@ -104,7 +104,7 @@ impl Scale {
         }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let share = match self.is_logarithmic {
             true => (value / self.from).log10() / (self.to / self.from).log10(),
@@ -118,7 +118,7 @@ impl Scale {
             let (from, to) = (self.from.log10().round() as i32, self.to.log10().round() as i32);
             return (from..=to).map(|power| 10f64.powi(power)).collect();
         }
-        // Steps of 1, 2 or 5, about five of them.
+        // About five steps of 1, 2 or 5.
         let rough = self.to / 5.0;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough);

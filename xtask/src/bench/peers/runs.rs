@@ -1,4 +1,4 @@
-//! Runs: what one costs beside the model, how many go through in a second, and what many leave behind.
+//! Runs: overhead of one, throughput, and what many leave behind.
 
 use std::time::Duration;
 
@@ -16,30 +16,30 @@ use crate::bench::{
     report::{milliseconds, percentile},
 };
 
-/// Sessions that warm runs go round.
+/// Number of sessions that warm runs use in turn.
 const ROUND: usize = 10;
-/// The words of a plain run, and what asks for them.
+/// Chunks of a plain run, and the message that requests them.
 const CHUNKS: usize = 20;
 const PLAIN: &str = "chunks=20";
-/// At most so many warm runs, at least so many, and as many between as fit in this time.
+/// Maximum and minimum number of warm runs; in between, as many as fit into this time.
 const MOST: usize = 1_000;
 const LEAST: usize = 20;
 const WARM: Duration = Duration::from_secs(15);
 
-/// How many sessions run at once, the line of each, and for how long.
+/// Numbers of concurrent sessions with the line of each, and the duration.
 const LOADS: [(usize, &str); 4] = [(1, "load-1"), (10, "load-10"), (100, "load-100"), (1_000, "load-1000")];
-/// How many of them share a socket: a gateway may work on only so many questions of one client at once.
+/// Number of sessions that share a socket: a gateway may limit concurrent requests per client.
 const EACH: usize = 100;
 const LOADING: Duration = Duration::from_secs(12);
 
-/// What comes before memory is read: so many runs in ten sessions, or as many as fit in this time, in slices.
+/// Runs before memory is read: this many in ten sessions, or as many as fit into this time, in slices.
 const MANY: usize = 10_000;
 const MANY_TAKE: Duration = Duration::from_secs(60);
 const SLICE: Duration = Duration::from_secs(5);
-/// How long it is left alone then.
+/// Idle time afterwards.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Warm runs: how long each took through the gateway and straight, and the gateway's processor time.
+/// Warm runs: times through the gateway and without, and the gateway's CPU time.
 struct Warm {
     through: Vec<Duration>,
     straight: Vec<Duration>,
@@ -71,7 +71,7 @@ async fn warm(stage: &Stage, running: &Running) -> Result<Warm> {
     Ok(Warm { through, straight, used })
 }
 
-/// Beside the commit: the files are in memory.
+/// Measures without the disk: the files are in memory.
 pub(super) async fn runs(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Memory)?;
     let warm = warm(stage, &home.start().await?).await?;
@@ -83,7 +83,7 @@ pub(super) async fn runs(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     ])
 }
 
-/// With the commits: the files are on the disk.
+/// Measures with commits: the files are on the disk.
 pub(super) async fn commit(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Disk)?;
     let sync = 1e3 / acks::bare_syncs(home.folder())?;
@@ -91,7 +91,7 @@ pub(super) async fn commit(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(vec![("commit-50", warm.overhead(50)), ("commit-99", warm.overhead(99)), ("sync", sync)])
 }
 
-/// Each number of sessions has a gateway of its own, which is ended whatever is still under way.
+/// Measures throughput. Each number of sessions gets a gateway of its own, which is killed with its unfinished runs.
 pub(super) async fn load(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mut bad = 0;
@@ -116,7 +116,7 @@ pub(super) async fn load(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Memory and processor time after many runs.
+/// Measures memory and CPU time after many runs.
 pub(super) async fn after(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Disk)?;
     let running = home.start().await?;

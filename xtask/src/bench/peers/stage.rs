@@ -1,4 +1,4 @@
-//! What all measurements stand on, and the figures that they bring.
+//! Environment shared by all measurements, and the values that they return.
 
 use std::path::PathBuf;
 
@@ -7,28 +7,28 @@ use anyhow::Result;
 use super::peer::{Ground, Home, Peer};
 use crate::bench::model::Model;
 
-/// What a model takes, in tokens, unless a measurement needs another one.
+/// Default context window in tokens.
 pub(super) const WINDOW: u32 = 128_000;
 
-/// A figure: the line that it belongs to, and its value.
+/// A value and the key of its line.
 pub(super) type Figure = (&'static str, f64);
 
-/// What all measurements stand on.
+/// Environment shared by all measurements.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) model: Model,
-    /// For what is too long for a home.
+    /// For files that must not be in a home.
     pub(super) folder: PathBuf,
 }
 
 impl Stage {
-    /// A home with the usual config.
+    /// Creates a home with the default config.
     pub(super) fn home<'a>(&self, peer: &'a Peer, ground: Ground) -> Result<Home<'a>> {
         peer.home(ground, self.model.port(), WINDOW)
     }
 }
 
-/// As disks are sold, and as processes are told of in other tables.
+/// Converts to decimal megabytes, as used by disk vendors and other benchmarks.
 pub(super) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }

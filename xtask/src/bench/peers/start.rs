@@ -1,4 +1,4 @@
-//! What an installation holds, how soon a gateway is there, and what it holds then.
+//! Size of an installation, startup time, and memory after startup.
 
 use std::{path::Path, process::Command, rc::Rc, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::{
     setup, shell,
 };
 
-/// How often each is started, the quick ones and the others.
+/// Number of starts, for quick peers and others.
 const STARTS: [usize; 2] = [15, 3];
-/// How long it is left alone before its memory is read.
+/// Idle time before memory is read.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// What is installed, without Node.
+/// Measures the size of an installation, without Node.
 pub(super) fn install(peer: &Peer) -> Result<Vec<Figure>> {
     let bytes = match peer {
         Peer::Floor(binary) | Peer::Homard(binary) => binary.metadata()?.len(),
@@ -39,7 +39,7 @@ fn on_disk(folder: &Path) -> Result<u64> {
     told.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).context("du told no size")
 }
 
-/// Starts in a home that was lived in before; and memory, which is read when nothing has happened for a while.
+/// Measures startup in a home that was used before, and memory after an idle period.
 pub(super) async fn start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let home = stage.home(peer, Ground::Disk)?;
     drop(home.start().await?);
@@ -53,7 +53,7 @@ pub(super) async fn start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     Ok(vec![("start", percentile(&took, 50)), ("idle-rss", megabytes(running.memory()?))])
 }
 
-/// Starts with ten thousand sessions and fifty plugins, half of them ours and half of them OpenClaw's.
+/// Measures startup with ten thousand sessions and fifty plugins, half of them native and half of them OpenClaw's.
 pub(super) async fn full_start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let Peer::Homard(binary) = peer else { bail!("measured of Homard only") };
     let node = setup::node().context("no Node that is new enough")?;

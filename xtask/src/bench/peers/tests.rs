@@ -1,4 +1,4 @@
-//! What the page says of figures, and what a picture is.
+//! Tests of the page and the diagrams.
 
 use anyhow::anyhow;
 

@@ -1,8 +1,8 @@
-//! `catalogue`: writes the models that Homard knows from a pinned npm package.
+//! `catalogue`: generates the model catalogue from a pinned npm package.
 //!
-//! Facts are taken from the package's data files, and nothing else: names, windows, limits, prices, what a model sees
-//! and how hard it can think. The package is fetched by npm and checked against [`INTEGRITY`], so that the same version
-//! always gives the same bytes. For newer models raise [`VERSION`] and [`INTEGRITY`], run it, and read the difference.
+//! Only facts from the package's data files are used: names, context windows, limits, prices, input types and reasoning
+//! levels. The package is fetched by npm and checked against [`INTEGRITY`], so that the same version always yields the
+//! same bytes. For newer models update [`VERSION`] and [`INTEGRITY`], run it, and review the diff.
 
 use std::{
     collections::BTreeMap,
@@ -23,25 +23,25 @@ const VERSION: &str = "1.5.0";
 const INTEGRITY: &str =
     "sha512-VeWxNqTHSqRCf8AcY/6kvNwh+neRL6MPxZPePVztIQy6qqK9MR/YoCSN/ZgDnIyCD3pqEXgRyQbzk4KV4uvjbg==";
 
-/// Where the package keeps its data.
+/// Data folder of the package.
 const DATA: &str = "package/dist/providers/data";
-/// What is written.
+/// Output file.
 const CATALOGUE: &str = "crates/model/data/catalog.txt";
 
-/// The wires that Homard speaks; what else the package knows is left out.
+/// Wire formats that Homard supports; models with others are omitted.
 const WIRES: &[&str] = &["anthropic-messages", "openai-completions", "openai-responses", "google-generative-ai"];
 
-/// A provider that is taken over.
+/// A provider to include.
 struct Source {
-    /// Its name in configs.
+    /// Name in configs.
     provider: &'static str,
-    /// Its name in the package.
+    /// Name in the package.
     file: &'static str,
-    /// Wire and place, where Homard asks it in another way than the package does.
+    /// Wire format and base URL, where Homard uses others than the package.
     asked: Option<(&'static str, &'static str)>,
 }
 
-/// The providers that have a key in the environment, in the order of the file.
+/// Providers with an API key in the environment, in the order of the file.
 const SOURCES: &[Source] = &[
     same("anthropic"),
     same("openai"),
@@ -69,7 +69,7 @@ const fn chat(provider: &'static str, base_url: &'static str) -> Source {
     Source { provider, file: provider, asked: Some(("openai-completions", base_url)) }
 }
 
-/// Models by the wire and the place at which they are asked.
+/// Models by wire format and base URL.
 type Sections = BTreeMap<(String, String), BTreeMap<String, String>>;
 
 /// Fetches the package and writes the catalogue.
@@ -93,7 +93,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Has npm fetch the package, and unpacks it; the folder with its data.
+/// Fetches the package with npm and unpacks it; returns its data folder.
 fn fetch(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut npm = Command::new("npm");
@@ -115,7 +115,7 @@ fn read(data: &Path, name: &str) -> Result<Value> {
     serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))
 }
 
-/// Writes the sections of a provider; the one with most models comes first, and stands for models that are not listed.
+/// Writes the sections of a provider; the one with most models comes first and applies to models that are not listed.
 fn write_provider(text: &mut String, source: &Source, models: &Value) -> Result<()> {
     let by_wire = models.as_object().context("is no object")?;
     let listed = by_wire.values().filter_map(Value::as_object).flat_map(|models| models.values());
@@ -144,10 +144,10 @@ fn write_provider(text: &mut String, source: &Source, models: &Value) -> Result<
     Ok(())
 }
 
-/// What is written of a model, but for its name.
+/// Formats the facts about a model, without its name.
 fn facts(model: &Value, api: &str) -> Result<String> {
     let window = model["contextWindow"].as_u64().context("no context window")?;
-    // A model or two are said to write more than fits.
+    // A few models claim an output limit above their context window.
     let output = model["maxTokens"].as_u64().context("no output limit")?.min(window);
     let levels = match levels(model, api) {
         levels if levels.is_empty() => "-".to_owned(),
@@ -163,18 +163,18 @@ fn facts(model: &Value, api: &str) -> Result<String> {
     Ok(line)
 }
 
-/// The levels of a model, from the package's map of levels to the words for them.
+/// Returns the reasoning levels of a model, from the package's map of levels to the provider's names for them.
 ///
-/// | the map says | then the level |
+/// | the map has | then the level |
 /// |---|---|
-/// | `null` | is missing |
-/// | nothing | is there if it is one of the usual four |
-/// | its own name | is there |
-/// | another word | is missing: asking for it would be refused, and the next one is asked for instead |
-/// | for `off`, any word | is there: the model must be told not to think |
+/// | `null` | is unsupported |
+/// | no entry | is supported if it is one of the usual four |
+/// | its own name | is supported |
+/// | another name | is unsupported: requesting it would be rejected, and the next one is requested instead |
+/// | for `off`, any name | is supported: the model must be told explicitly not to think |
 ///
-/// `max` is above all that Homard has. Where it is all that there is above `high`, Homard's Anthropic wire asks for it by
-/// `xhigh`.
+/// `max` is above all levels of Homard. If it is the only level above `high`, Homard's Anthropic wire format requests
+/// it for `xhigh`.
 fn levels(model: &Value, api: &str) -> Vec<&'static str> {
     if model["reasoning"] != true {
         return Vec::new();

@@ -1,6 +1,6 @@
-//! `chaos`: the long grids. Every trace with a death at every commit, many worlds made by chance, a real gateway that is
-//! killed a thousand times, power cuts, failing and full disks, commands that do not want to end and paths that lead out;
-//! with `--mutants`, whether the tests notice bugs that were put in on purpose.
+//! `chaos`: the long test grids. Every trace with a crash at every commit, many random scenarios, a real gateway that
+//! is killed a thousand times, power failures, failing and full disks, commands that are hard to kill and paths that
+//! lead outside; with `--mutants`, whether the tests detect seeded bugs.
 
 mod mutants;
 mod tree;
@@ -15,19 +15,19 @@ use crate::{
     shell,
 };
 
-/// What `chaos` takes.
+/// Arguments of `chaos`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How often the real gateway is killed
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     kills: u32,
-    /// How many worlds are made by chance
+    /// Number of random scenarios
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     worlds: u32,
-    /// Only this grid; more than once for several
+    /// Run only this grid; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "mutants")]
     step: Vec<Step>,
-    /// Put in the bugs of chaos/mutants instead, one at a time, and see whether each is noticed
+    /// Apply the seeded bugs of chaos/mutants instead, one at a time, and check that each is detected
     #[arg(long)]
     mutants: bool,
     /// With --mutants: only those whose file name contains this
@@ -35,22 +35,22 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
-/// A grid.
+/// A test grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// Every trace with a death at every commit
+    /// Every trace with a crash at every commit
     Sweep,
-    /// Worlds made by chance
+    /// Random scenarios
     Worlds,
     /// R1: kills of the real gateway
     Kills,
-    /// R2: ten thousand power cuts in a recorded day
+    /// R2: ten thousand power failures in a recorded day
     PowerCuts,
-    /// R4: a thousand runs that are waited for after a kill
+    /// R4: waiting for a thousand runs after a kill
     Waits,
     /// R6: ten thousand requests, half of them repeated, and twenty kills
     Repetitions,
-    /// R7: five hundred kills around commands with effects
+    /// R7: five hundred kills around commands with side effects
     Effects,
     /// R10: each of the first fifty syncs fails
     FailingDisk,
@@ -58,23 +58,23 @@ enum Step {
     FullDisk,
     /// R15: sessions.json is read for ten seconds while a thousand sessions change each second
     Export,
-    /// R26: a thousand readers that stop while a hundred runs stream
+    /// R26: a thousand stalled readers while a hundred runs stream
     StoppedReaders,
     /// R28: ten thousand connections
     Sockets,
-    /// R29, R30: ten thousand messages at once, what is answered, and whether others have their turn
+    /// R29, R30: ten thousand messages at once, which of them are answered, and whether other sessions get their turn
     Flood,
-    /// R56: two hundred families of processes in each sandbox, none of which outlives its end
+    /// R56: two hundred process families in each sandbox, none of which survives its command
     Families,
-    /// R60: a million paths while a directory and a link that leads out change places
+    /// R60: a million paths while a directory and a symlink to the outside are swapped
     Paths,
-    /// Five hundred messages and twenty-five kills: all of the time of every run has a name, and a trace is what was heard
+    /// Five hundred messages and twenty-five kills: timelines have no gaps and agree with the events
     Trace,
-    /// R92: a thousand replies on each channel with a kill among every ten; R48: what one person says is not read by another
+    /// R92: a thousand replies on each channel with a kill among every ten; R48: no person reads another's messages
     Channels,
 }
 
-/// Runs the grids, or tries the mutants.
+/// Runs the grids or the mutants.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.mutants {
         return mutants::run(args.only.as_deref());
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Step {
-    /// What the help says of it.
+    /// Returns its help text.
     fn about(self) -> String {
         let value = self.to_possible_value();
         value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
@@ -140,11 +140,11 @@ impl Step {
     }
 }
 
-/// All of a grid of which the tests do a slice.
+/// Runs the full grid of which the tests run a sample.
 fn grid(package: &str, file: &str, tests: &str) -> Result<()> {
     let tests = ["test", "--package", package, "--test", file, tests, "--"];
     let found = shell::output(shell::cargo(&tests).arg("--list"))?;
-    // Cargo is content with a name that no test has.
+    // Cargo accepts a name that matches no test.
     if !String::from_utf8_lossy(&found).contains(": test") {
         bail!("there is no such test: {}", tests[5]);
     }

@@ -1,19 +1,19 @@
-//! `check`: the gate that every commit passes.
+//! `check`: the checks that every commit must pass.
 
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
 use crate::{shell, test, tidy};
 
-/// What `check` takes.
+/// Arguments of `check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leave out the tests, for a caller that has just run them
+    /// Skip the tests, for a caller that has just run them
     #[arg(long)]
     no_test: bool,
 }
 
-/// Runs the gate, up to the first step that fails.
+/// Runs the checks, up to the first one that fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let whole = Instant::now();
     step("fmt", || shell::run(&mut shell::cargo(&["fmt", "--all", "--check"])))?;

@@ -1,12 +1,12 @@
-//! `conform`: unmodified OpenClaw clients of both generations against the built gateway.
+//! `conform`: unmodified OpenClaw clients of both protocol versions against the built gateway.
 //!
-//! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, and [`rows`] is the checklist: commands of a
-//! client ([`commands`]), its TUI in tmux ([`tui`], [`screen`]), its Control UI in a headless Chromium ([`page`]), and
-//! questions put by hand ([`scripts`], [`wire`]). A model that does what a message says ([`puppet`], [`model`]) answers, so
-//! nothing but the npm registry is needed. What every client said, saw and heard is kept; [`schema`] checks the frames against
-//! what OpenClaw publishes. [`state`] sends a state directory there and back, [`skills`] compares how the shipped skills are
-//! judged, [`sdk`] shows our requests to the vendors' own types, and [`openai`] lets the official clients of OpenAI speak to
-//! the gateway.
+//! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, and [`rows`] is the checklist:
+//! commands of a client ([`commands`]), its TUI in tmux ([`tui`], [`screen`]), its Control UI in a headless Chromium
+//! ([`page`]), and scripted requests ([`scripts`], [`wire`]). A model controlled by the messages ([`puppet`],
+//! [`model`]) answers, so only the npm registry is needed. All output and frames are recorded; [`schema`] validates the
+//! frames against OpenClaw's published schema. [`state`] transfers a state directory to OpenClaw and back, [`skills`]
+//! compares the status of the shipped skills, [`sdk`] validates our requests with the vendors' own types, and
+//! [`openai`] runs OpenAI's official clients against the gateway.
 
 mod client;
 mod commands;
@@ -51,40 +51,40 @@ use crate::{
     shell,
 };
 
-/// What `conform` takes.
+/// Arguments of `conform`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Install the clients, see that they start, and stop there
+    /// Only install the clients and check that they start
     #[arg(long)]
     install_only: bool,
-    /// Only ask the vendors' Python SDKs about the requests on record
+    /// Only validate the recorded requests with the vendors' Python SDKs
     #[arg(long)]
     sdk_only: bool,
-    /// Only let the official clients of OpenAI speak to the gateway
+    /// Only run OpenAI's official clients against the gateway
     #[arg(long)]
     openai_only: bool,
-    /// Put on record what those clients send
+    /// Record what those clients send
     #[arg(long)]
     record: bool,
-    /// Only compare how the skills that OpenClaw ships are judged
+    /// Only compare the status of the skills that OpenClaw ships
     #[arg(long)]
     skills_only: bool,
     /// Only load plugins that OpenClaw ships, and call their tools
     #[arg(long)]
     plugins_only: bool,
-    /// Only hold what the gateway says in its own tests against the published schema
+    /// Only validate the frames of the gateway's own tests against the published schema
     #[arg(long)]
     schema_only: bool,
     /// Only these rows of the checklist, by number or by a part of the name
     #[arg(long, value_name = "ROW")]
     row: Vec<String>,
-    /// Only with this client, such as 2026.9.6
+    /// Only this client version, such as 2026.9.6
     #[arg(long, value_name = "VERSION")]
     client: Option<String>,
-    /// A gateway that is built already
+    /// Use this gateway binary instead of building one
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// How long the long session of row 29 is
+    /// Length of the long session of row 29
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     long: u64,
 }
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             results.push(tell(&"frame", "published schema, own tests", newest, &result));
         }
         let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
-        // The newer generation keeps its sessions in a database of its own.
+        // The newer version keeps its sessions in a database of its own.
         for client in clients.iter().filter(|client| matches!(client.protocol, Protocol::Three)) {
             let result = state::check(client, &binary, &config);
             results.push(tell(&"state", "there and back", client, &result));
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// An OpenClaw that is installed, for whoever wants to run it.
+/// An installed OpenClaw, for use by other commands.
 #[derive(Debug)]
 pub(crate) struct Installed {
     pub(crate) version: &'static str,
@@ -164,7 +164,7 @@ pub(crate) struct Installed {
     pub(crate) script: PathBuf,
 }
 
-/// Installs all generations, unless that was done before.
+/// Installs all versions, unless that was done before.
 pub(crate) fn installed(logs: &Path) -> Result<Vec<Installed>> {
     let folder = shell::root().join("target").join("conform");
     let clients = install::GENERATIONS.iter().map(|generation| install::install(generation, &folder, logs));
@@ -180,7 +180,7 @@ pub(crate) fn installed(logs: &Path) -> Result<Vec<Installed>> {
         .collect()
 }
 
-/// What all rows stand on.
+/// Environment of all rows.
 struct Ground<'a> {
     folder: &'a Path,
     logs: &'a Path,
@@ -188,13 +188,13 @@ struct Ground<'a> {
     args: &'a Args,
 }
 
-/// What came of a row with a client.
+/// Result of a row with a client.
 struct Cell {
     version: &'static str,
     why: Option<String>,
 }
 
-/// What came of all rows.
+/// Results of all rows.
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<(u8, &'static str), Vec<Cell>>,
@@ -223,8 +223,8 @@ impl Table {
     }
 }
 
-/// Runs every row that is meant with every client that is meant. Each client has a gateway of its own, which serves that
-/// client's Control UI.
+/// Runs every selected row with every selected client. Each client has a gateway of its own, which serves that client's
+/// Control UI.
 fn check_rows(clients: &[Client], ground: &Ground<'_>, table: &mut Table) -> Result<()> {
     let Ground { folder, logs, binary, args } = *ground;
     let is_meant = |row: &&rows::Row| args.row.is_empty() || args.row.iter().any(|name| row.is_meant(name));
@@ -267,18 +267,18 @@ fn check_rows(clients: &[Client], ground: &Ground<'_>, table: &mut Table) -> Res
     Ok(())
 }
 
-/// Compares the skills of every client with what Homard makes of them; whether they are the same.
+/// Compares the skills of every client with Homard's view of them; returns whether they are the same.
 fn check_skills(clients: &[Client], binary: &Path) -> Vec<bool> {
     clients.iter().map(|client| tell(&"skill", "shipped skills", client, &skills::check(client, binary))).collect()
 }
 
-/// Loads plugins of the older client, whose API is the one that Homard offers; whether they work.
+/// Loads plugins of the older client, whose API Homard implements; returns whether they work.
 fn check_plugins(clients: &[Client], binary: &Path) -> Vec<bool> {
     let older = clients.iter().filter(|client| matches!(client.protocol, Protocol::Three));
     older.map(|client| tell(&"plugin", "shipped plugins", client, &plugins::check(client, binary))).collect()
 }
 
-/// Prints a line of the table; whether the check passed.
+/// Prints a line of the table; returns whether the check passed.
 fn tell(row: &dyn Display, what: &str, client: &Client, result: &Result<()>) -> bool {
     let verdict = match result {
         Ok(()) => "pass".to_owned(),
@@ -288,7 +288,7 @@ fn tell(row: &dyn Display, what: &str, client: &Client, result: &Result<()>) -> 
     result.is_ok()
 }
 
-/// Removes what an earlier time left behind.
+/// Removes the results of an earlier run.
 fn fresh(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;

@@ -1,8 +1,8 @@
-//! `fuzz`: a long seeded run of damaged bytes through everything that reads what others send.
+//! `fuzz`: a long seeded run of mutated bytes through everything that parses external input.
 //!
-//! Each target is a test with many more seeds, in batches, so that one sees how far it has come and a reader that hangs is
-//! found. What fails names its seed, and `FUZZ_FROM=<seed> FUZZ_ROUNDS=1 cargo test -p <package> <test>` fails again. It
-//! runs unoptimised, because only that build notices arithmetic that overflows.
+//! Each target is a test with many more seeds, in batches, so that progress is visible and a parser that hangs is
+//! detected. A failure names its seed, and `FUZZ_FROM=<seed> FUZZ_ROUNDS=1 cargo test -p <package> <test>` reproduces
+//! it. Uses an unoptimised build, because only that detects arithmetic overflow.
 
 use std::{
     fs::File,
@@ -19,17 +19,17 @@ use tokio::time::Instant;
 
 use crate::shell;
 
-/// Something that reads what others send.
+/// A parser of external input.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     name: &'static str,
     /// The package, without `homard-`.
     package: &'static str,
-    /// The binary of its tests that has the test, as cargo calls it.
+    /// The test binary that contains the test, as cargo names it.
     binary: &'static str,
-    /// The test, as the binary calls it.
+    /// Name of the test.
     test: &'static str,
-    /// Seeds of a batch, which take some ten seconds.
+    /// Seeds per batch, which takes about ten seconds.
     batch: u64,
 }
 
@@ -66,27 +66,27 @@ const TARGETS: [Target; 6] = [
     },
 ];
 
-/// How long a batch may take. It takes some ten seconds.
+/// Time limit of a batch, which takes about ten seconds.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How often one looks whether it is over.
+/// Polling interval for its end.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What `fuzz` takes.
+/// Arguments of `fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this: wire (streams of models), frame, origin, host, ip or hostname
+    /// Run only this target: wire (model streams), frame, origin, host, ip or hostname
     #[arg(long, value_parser = TARGETS.map(|target| target.name))]
     target: Option<String>,
-    /// How many damaged copies are read: of each recorded stream, or a hundred times as many of anything else
+    /// Number of mutated inputs: of each recorded stream, or a hundred times as many of anything else
     #[arg(long, default_value_t = 10_000)]
     rounds: u64,
-    /// Run each target for this long instead of a number of rounds
+    /// Run each target for this many minutes instead of a number of rounds
     #[arg(long, value_name = "N", conflicts_with = "rounds")]
     minutes: Option<u64>,
-    /// The first seed
+    /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only this wire, by its name in configs, such as `openai-responses`
+    /// Fuzz only this wire format, by its name in configs, such as `openai-responses`
     #[arg(long, conflicts_with = "target")]
     wire: Option<String>,
 }
@@ -123,14 +123,14 @@ fn fuzz(target: &Target, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whole seconds since `started`, for a line of progress.
+/// Returns whole seconds since `started`, for a line of progress.
 fn elapsed(started: Instant) -> Duration {
     Duration::from_secs(started.elapsed().as_secs())
 }
 
-/// Builds the tests of a target and says where they are.
+/// Builds the tests of a target and returns the path of the test binary.
 fn build(target: &Target) -> Result<PathBuf> {
-    // The whole workspace, because one package alone has other features and would be built anew with all that it needs.
+    // The whole workspace, because a single package has other features, and its dependencies would be rebuilt.
     let which: &[&str] = if target.name == "wire" { &["--test", "corpus"] } else { &["--lib"] };
     let args = [&["test", "--workspace"], which, &["--no-run", "--message-format", "json"]].concat();
     let told = shell::output(&mut shell::cargo(&args))?;
@@ -141,7 +141,7 @@ fn build(target: &Target) -> Result<PathBuf> {
     Ok(PathBuf::from(built["executable"].as_str().unwrap_or_default()))
 }
 
-/// The test binary, told to do only what is asked here.
+/// Returns the command that runs one test of the binary.
 fn command(target: &Target, binary: &PathBuf, test: &str) -> Command {
     let mut command = Command::new(binary);
     command.arg(test).current_dir(shell::root().join("crates").join(target.package));
@@ -154,7 +154,7 @@ fn tests(target: &Target, binary: &PathBuf, test: &str) -> Result<usize> {
 }
 
 fn batch(mut command: Command, from: u64, count: u64) -> Result<()> {
-    // Into a file, which never fills up as a pipe does.
+    // Output goes to a file, which cannot fill up like a pipe.
     let mut said = tempfile::tempfile()?;
     command.env("FUZZ_FROM", from.to_string()).env("FUZZ_ROUNDS", count.to_string());
     let mut child = command.stdout(said.try_clone()?).stderr(Stdio::from(said.try_clone()?)).spawn()?;

@@ -1,4 +1,4 @@
-//! The built gateway: started in a state directory of its own, on loopback, and surely stopped again.
+//! The built gateway: started with a state directory of its own, on loopback, and reliably killed.
 
 use std::{
     ffi::OsString,
@@ -19,23 +19,23 @@ use tokio::time::Instant;
 
 use crate::shell;
 
-/// The shared secret of every gateway that is started here.
+/// Token of every gateway that is started here.
 pub(crate) const TOKEN: &str = "token-of-a-gateway-on-loopback";
 
-/// How long a gateway may take to become ready.
+/// Time limit until a gateway is ready.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How often readiness is asked for: well below what is measured.
+/// Polling interval for readiness: well below the measured times.
 const POLL: Duration = Duration::from_micros(500);
 
-/// Which build of the binary.
+/// Build profile of the binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Profile {
-    /// What is shipped
+    /// As distributed
     Dist,
-    /// What a newcomer builds; quicker to build
+    /// As built by newcomers; faster to build
     Release,
-    /// What is built all day; no figures are taken of it
+    /// As used during development; not for measurements
     #[value(skip)]
     Debug,
 }
@@ -49,7 +49,7 @@ impl Profile {
         }
     }
 
-    /// Where cargo puts what it builds.
+    /// Returns cargo's output folder for the profile.
     fn folder(self) -> &'static str {
         match self {
             Self::Dist => "dist",
@@ -59,13 +59,13 @@ impl Profile {
     }
 }
 
-/// Builds the binary and says where it is.
+/// Builds the binary and returns its path.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     shell::run(&mut shell::cargo(&["build", "--package", "homard", "--profile", profile.name()]))?;
     Ok(shell::target()?.join(profile.folder()).join("homard"))
 }
 
-/// Where a gateway lives: it may be started here more than once. Dropping it removes the state.
+/// Home of a gateway, in which it may be started more than once. Dropping it removes the state.
 #[derive(Debug)]
 pub(crate) struct Home {
     program: Vec<OsString>,
@@ -74,7 +74,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// A home for a gateway with this config. What it says goes to `log`.
+    /// Creates a home for a gateway with this config. Its output goes to `log`.
     pub(crate) fn new(binary: &Path, config: &Value, log: &Path) -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a directory for the gateway's state")?;
         let home = Self { program: vec![binary.as_os_str().to_owned()], folder, log: log.to_owned() };
@@ -82,19 +82,19 @@ impl Home {
         Ok(home)
     }
 
-    /// The same home, whose gateway is started by another program, which gets it as its last arguments.
+    /// Starts the gateway through another program that gets the command as its last arguments.
     pub(crate) fn below(mut self, program: Vec<OsString>) -> Self {
         self.program.splice(0..0, program);
         self
     }
 
-    /// The state directory.
+    /// Returns the state directory.
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 }
 
-/// A running gateway. Dropping it ends the process.
+/// A running gateway. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     child: Child,
@@ -104,7 +104,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway with this config and waits until it is ready. What it says goes to `log`.
+    /// Starts a gateway with this config and waits until it is ready. Its output goes to `log`.
     pub(crate) fn start(binary: &Path, config: &Value, log: &Path) -> Result<Self> {
         Self::start_at(Rc::new(Home::new(binary, config, log)?))
     }
@@ -122,15 +122,15 @@ impl Gateway {
         let log = File::create(&home.log).with_context(|| format!("cannot write {}", home.log.display()))?;
         let Some((program, args)) = home.program.split_first() else { bail!("nothing to start") };
         let mut command = Command::new(program);
-        // It is killed so often that it would hold back what it finds, unless it is told not to.
+        // Without `--recover`, runs would be held after repeated kills.
         command.args(args).args(["gateway", "run", "--recover", "--port", &port.to_string()]);
         command.env("HOME", folder).env("HOMARD_STATE_DIR", home.state()).env("HOMARD_GATEWAY_TOKEN", TOKEN);
-        // Benchmarks look at its open files and at what it writes.
+        // Benchmarks inspect its open files and writes.
         command.env("HOMARD_DUMPABLE", "1");
         command.current_dir(folder).stdout(log.try_clone()?).stderr(log);
         let start = Instant::now();
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        // From here on dropping ends the process, also when it never becomes ready.
+        // From here on dropping kills the process, even if it never becomes ready.
         let mut gateway = Self { child, port, ready_after: Duration::ZERO, home };
         gateway.wait_until_ready(start)?;
         gateway.ready_after = start.elapsed();
@@ -150,27 +150,27 @@ impl Gateway {
         Ok(())
     }
 
-    /// Where it listens, on loopback.
+    /// Returns its port on loopback.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its process.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// From the start of the process to the first good answer to `GET /readyz`.
+    /// Returns the time from process start to the first successful response of `GET /readyz`.
     pub(crate) fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// Its state directory.
+    /// Returns its state directory.
     pub(crate) fn state(&self) -> PathBuf {
         self.home.state()
     }
 
-    /// What it said so far.
+    /// Returns its output so far.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.home.log).unwrap_or_default()
     }
@@ -184,13 +184,13 @@ impl Drop for Gateway {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free port")?;
     Ok(listener.local_addr()?.port())
 }
 
-/// Whether `GET /readyz` is answered with 200. Every failure means "not yet".
+/// True if `GET /readyz` is answered with 200. Every failure means "not yet".
 fn is_ready(port: u16) -> bool {
     let ask = || -> std::io::Result<[u8; 12]> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;

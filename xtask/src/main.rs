@@ -1,7 +1,7 @@
-//! The one front door for people and CI: `cargo xtask <command>`.
+//! Development tasks for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `rename-check`, `catalogue`. They share [`shell`]
-//! (other programs) and [`gateway`] (the built gateway, started and surely stopped again).
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `rename-check`,
+//! `catalogue`. They share [`shell`] (other programs) and [`gateway`] (starts and reliably kills the built gateway).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 
 mod bench;
@@ -31,23 +31,23 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run all tests of the workspace, and say what was skipped
+    /// Run all tests of the workspace and list those that were skipped
     Test(test::Args),
-    /// The gate that every commit passes: format, lints, tests, docs, tidy
+    /// Run the checks that every commit must pass: format, lints, tests, docs, tidy
     Check(check::Args),
-    /// Check the rules that no other tool knows, and list the longest files and functions
+    /// Check project-specific rules, and list the longest files and functions
     Tidy,
     /// Measure the built gateway against a local model server that answers at full speed
     Bench(bench::Args),
-    /// Run the whole crash sweep and kill a real gateway a thousand times, or try the seeded bugs
+    /// Run the full crash sweep and kill a real gateway a thousand times, or test with seeded bugs
     Chaos(chaos::Args),
     /// Run unmodified OpenClaw clients against the built gateway (installs about 2 GB below target/conform)
     Conform(conform::Args),
-    /// Read many damaged copies of each recorded stream with each wire's decoder
+    /// Fuzz everything that parses external input with mutated bytes
     Fuzz(fuzz::Args),
     /// Prove that a change since a commit renames items and edits comments, and does nothing else
     RenameCheck(rename_check::Args),
-    /// Write the catalogue of models from the npm package that it is pinned to
+    /// Generate the model catalogue from a pinned npm package
     Catalogue,
 }
 

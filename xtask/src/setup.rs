@@ -1,5 +1,5 @@
-//! What the tests need beside Rust and Node: installed if it is absent, with the system's own packages; and a newer Node
-//! beside the machine's, if that is old.
+//! Prerequisites of the tests besides Rust and Node: installed with the system's package manager if missing; and a
+//! newer Node from npm if the machine's is too old.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,11 +10,12 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// Programs, and the Debian packages that have them.
+/// Programs, and the Debian packages that contain them.
 const NEEDED: [(&str, &str); 5] =
     [("bwrap", "bubblewrap"), ("git", "git"), ("perl", "perl"), ("setsid", "util-linux"), ("strace", "strace")];
 
-/// Installs what is missing, where this user may install packages. Tests that need what is still missing are skipped.
+/// Installs what is missing, if this user may install packages. Tests whose prerequisites are still missing are
+/// skipped.
 pub(crate) fn run() {
     let missing: Vec<_> =
         NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
@@ -28,12 +29,12 @@ pub(crate) fn run() {
     }
 }
 
-/// The oldest Node that runs OpenClaw's plugins: its number, and what is installed where the machine's is older.
+/// Minimum version of Node for OpenClaw's plugins, and the package that is installed if the machine's is older.
 const NODE: [u32; 2] = [22, 15];
 const NEW_NODE: &str = "node@22";
 
-/// A Node that is new enough: the machine's, or one of npm's in the target folder. `None` if there is none and none can be
-/// installed; tests that need it are skipped then.
+/// Returns a Node that is new enough: the machine's, or one from npm in the target folder. `None` if there is none and
+/// none can be installed; tests that need it are skipped then.
 pub(crate) fn node() -> Option<PathBuf> {
     match find_node() {
         Ok(node) => Some(node),
@@ -83,7 +84,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         shell::run(&mut command)
     };
     let install = [&["install", "-y", "--no-install-recommends"][..], packages].concat();
-    // The list of packages may be old or not there at all.
+    // The package list may be outdated or missing.
     if apt(&install).is_err() {
         apt(&["update"])?;
         apt(&install)?;
@@ -91,7 +92,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a program is there.
+/// True if a program is installed.
 pub(crate) fn is_there(program: &str) -> bool {
     Command::new("sh").args(["-c", "command -v \"$1\" >/dev/null", "sh", program]).status().is_ok_and(|it| it.success())
 }

@@ -1,4 +1,4 @@
-//! Other programs: cargo and npm, always started at a known place.
+//! Runs other programs (cargo, npm) in a known directory.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub(crate) fn target() -> Result<PathBuf> {
     let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).context("cargo metadata did not write JSON")?;
@@ -21,8 +21,8 @@ pub(crate) fn target() -> Result<PathBuf> {
     Ok(PathBuf::from(target))
 }
 
-/// The files of the repository, relative to its root, whether git knows them already or not, but not what git ignores.
-/// One that was deleted is still listed by git, and left out here.
+/// Returns the files of the repository, relative to its root, tracked or not, except ignored ones. Git still lists
+/// deleted files; they are omitted.
 pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(root);
@@ -32,10 +32,10 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.filter(|path| root.join(path).symlink_metadata().is_ok()).collect())
 }
 
-/// A cargo command at the root of the workspace.
+/// Returns a cargo command at the root of the workspace.
 ///
-/// The variables that `cargo run` sets for this program are removed: build scripts (that of `ring`, for one) compare them, so
-/// with them a build through `cargo xtask` and one by hand would each rebuild what the other has built.
+/// The variables that `cargo run` sets for this program are removed: build scripts (that of `ring`, for one) compare
+/// them, so that with them a build through `cargo xtask` and one by hand would each rebuild what the other has built.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root());
@@ -57,7 +57,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns what it wrote to stdout.
+/// Runs a command and returns its stdout.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let name = describe(command);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{name}`"))?;
@@ -67,7 +67,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// How a person would type it.
+/// Formats a command as a person would type it.
 pub(crate) fn describe(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

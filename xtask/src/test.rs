@@ -1,8 +1,8 @@
-//! `test`: run all tests of the workspace.
+//! `test`: runs all tests of the workspace.
 //!
-//! They need Rust, and for some of them Node and what `setup` installs. A test that cannot run here writes `skipped: <what>: <why>` to
-//! stderr; these lines are collected and listed at the end. With `--expect-all`, as in CI, a skip fails the run unless
-//! `.ci/allowed-skips.txt` names it.
+//! They need Rust, and some of them Node and what `setup` installs. A test that cannot run here writes `skipped:
+//! <what>: <why>` to stderr; these lines are collected and listed at the end. With `--expect-all`, as in CI, a skip
+//! fails the run unless `.ci/allowed-skips.txt` names it.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::{setup, shell};
 
-/// The skips that are expected where `--expect-all` is given, each with its reason.
+/// Skips that are permitted with `--expect-all`, each with its reason.
 const ALLOWED: &str = ".ci/allowed-skips.txt";
 
-/// The flags of `test`.
+/// Arguments of `test`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
     /// Fail if a test is skipped that .ci/allowed-skips.txt does not name
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Lists the skips, each with how often it occurred.
+/// Prints the skips, each with its number of occurrences.
 fn report(skipped: &BTreeMap<String, usize>) {
     if skipped.is_empty() {
         return println!("all tests passed, none was skipped");
@@ -85,21 +85,21 @@ fn report(skipped: &BTreeMap<String, usize>) {
     }
 }
 
-/// The skips that contain no line of the list. Lines that begin with `#` give reasons.
+/// Returns the skips that match no line of the list. Lines that begin with `#` give reasons.
 fn unexpected<'a>(skipped: impl Iterator<Item = &'a str>, allowed: &str) -> Vec<&'a str> {
     let allowed: Vec<_> =
         allowed.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     skipped.filter(|skip| !allowed.iter().any(|allowed| skip.contains(allowed))).collect()
 }
 
-/// Runs the tests of the program that runs OpenClaw's plugins.
+/// Runs the tests of the Node plugin host.
 fn host(node: &Path) -> Result<()> {
     let mut command = Command::new(node);
     command.current_dir(shell::root().join("crates/plugins/node")).args(["--test", "--test-reporter=dot"]);
     shell::run(&mut command)
 }
 
-/// What a line says was skipped.
+/// Returns what a line reports as skipped.
 fn skip(line: &str) -> Option<String> {
     line.strip_prefix("skipped: ").map(str::to_owned)
 }

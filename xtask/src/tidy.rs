@@ -1,8 +1,9 @@
-//! `tidy`: the rules that no other tool knows.
+//! `tidy`: checks project-specific rules.
 //!
-//! [`edges`] holds the table of who may use whom, [`source`] what a file must and must not say, [`size`] the list of
-//! the longest files and functions, which is there to be read and never fails. [`language`] counts words and names that hide what happens, and fails when a
-//! count grows. [`commits`] checks the messages of new commits, [`mutants`] that the seeded bugs apply.
+//! [`edges`] holds the table of allowed dependencies between crates, [`source`] the rules for files, [`size`] the list
+//! of the longest files and functions, which is informative and never fails. [`language`] counts words and names that
+//! hide what happens, and fails when a count grows. [`commits`] checks the messages of new commits, [`mutants`] that the
+//! seeded bugs apply.
 
 mod commits;
 mod edges;
@@ -20,13 +21,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// How many of the longest are listed.
+/// Number of longest files and functions that are listed.
 const LISTED: usize = 10;
 
 /// A text file of the repository.
 #[derive(Debug)]
 struct File {
-    /// Relative to the root.
+    /// Path relative to the root.
     path: PathBuf,
     text: String,
 }
@@ -37,7 +38,7 @@ impl File {
     }
 }
 
-/// Checks the rules and lists the longest.
+/// Checks the rules and lists the longest files and functions.
 pub(crate) fn run() -> Result<()> {
     let root = shell::root();
     let metadata = shell::output(&mut shell::cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
@@ -67,16 +68,16 @@ fn list(title: &str, mut sized: Vec<(usize, String)>) {
     sized.iter().take(LISTED).for_each(|(lines, name)| println!("  {lines:>5}  {name}"));
 }
 
-/// Every text file of the repository.
+/// Returns every text file of the repository.
 fn read_files(root: &Path) -> Result<Vec<File>> {
-    // What tools are tried on is no source of ours, whatever it is called.
+    // Test inputs of tools are not our source, whatever their names are.
     let is_ours =
         |path: &PathBuf| !path.components().any(|part| part.as_os_str() == "cases" || part.as_os_str() == "web");
     Ok(shell::files(root)?.into_iter().filter(is_ours).filter_map(|path| read_file(root, path)).collect())
 }
 
-/// A file, if it is one and holds text. Links are not followed: a test case may well link to a device without end.
-/// One that is not text has no lines, which is no complaint.
+/// Reads a regular text file. Symlinks are not followed: a test case may link to an endless device. A file that is not
+/// text is skipped without an error.
 fn read_file(root: &Path, path: PathBuf) -> Option<File> {
     let place = root.join(&path);
     let is_file = fs::symlink_metadata(&place).is_ok_and(|found| found.is_file());

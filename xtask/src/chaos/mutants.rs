@@ -1,6 +1,7 @@
-//! Bugs that were put in on purpose: a test that does not notice them does not test.
+//! Mutation tests: applies seeded bugs and checks that the tests detect them.
 //!
-//! A mutant is a patch in `chaos/mutants`. The lines above the patch say what the bug is and which check must notice it:
+//! A mutant is a patch in `chaos/mutants`. The lines above the patch describe the bug and the checks that must detect
+//! it:
 //!
 //! ```text
 //! bug: the acknowledgement leaves before the commit
@@ -8,7 +9,7 @@
 //! check: homard chaos --kills 40 --seed 1
 //! ```
 //!
-//! One check that fails is enough. All of them must pass without the patch, and the patched tree must build.
+//! One check that fails is sufficient. All of them must pass without the patch, and the patched tree must build.
 
 use std::{
     collections::BTreeSet,
@@ -25,12 +26,12 @@ use tokio::time::Instant;
 use super::tree::Tree;
 use crate::shell;
 
-/// How long a check may take; one that hangs has noticed something, too.
+/// Time limit of a check; one that hangs counts as having detected the bug.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often it is looked whether a check is done.
+/// Polling interval for the end of a check.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A bug that was put in on purpose.
+/// A seeded bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mutant {
     name: String,
@@ -48,7 +49,7 @@ impl Mutant {
     }
 }
 
-/// What the lines above a patch say.
+/// Parses the lines above a patch.
 fn header(text: &str) -> Option<(String, Vec<String>)> {
     let head = || text.lines().take_while(|line| !line.starts_with("diff ") && !line.starts_with("--- "));
     let told =
@@ -58,7 +59,7 @@ fn header(text: &str) -> Option<(String, Vec<String>)> {
     (!checks.is_empty()).then_some((bug, checks))
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Passed,
@@ -66,7 +67,7 @@ enum Verdict {
     Hung,
 }
 
-/// Puts every bug in, one at a time, and says which were noticed.
+/// Applies every bug, one at a time, and reports which were detected.
 pub(super) fn run(only: Option<&str>) -> Result<()> {
     let mutants = all(only)?;
     let tree = Tree::new()?;
@@ -120,11 +121,11 @@ fn all(only: Option<&str>) -> Result<Vec<Mutant>> {
     patches.iter().map(|patch| Mutant::read(patch)).collect()
 }
 
-/// The first check that notices a bug.
+/// Returns the first check that detects a bug.
 fn notice<'a>(tree: &Tree, mutant: &'a Mutant) -> Result<Option<(&'a str, Verdict)>> {
     tree.apply(&mutant.patch)?;
     for check in &mutant.checks {
-        // A bug that does not build is none.
+        // A patch that does not build is not a valid mutant.
         build(tree, check).context("the tree with the bug does not build")?;
         let verdict = judge(tree, check)?;
         if verdict != Verdict::Passed {

@@ -1,4 +1,4 @@
-//! A copy of the working tree in which bugs may be put.
+//! A copy of the working tree to which bugs can be applied.
 
 use std::{
     collections::HashSet,
@@ -14,17 +14,17 @@ use crate::shell;
 /// A copy of the working tree, with a target folder of its own.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// Another copy, because somebody may go on working in the tree itself.
+    /// A pristine second copy, because the working tree itself may change meanwhile.
     origin: PathBuf,
     root: PathBuf,
     target: PathBuf,
-    /// For what the checks leave behind when they fail.
+    /// Temporary folder for what failing checks leave behind.
     scraps: PathBuf,
     names: Vec<PathBuf>,
 }
 
 impl Tree {
-    /// Makes the copies, or brings those of an earlier time up to date.
+    /// Creates the copies, or updates existing ones.
     pub(super) fn new() -> Result<Self> {
         let (working, folder) = (shell::root(), shell::target()?.join("mutants"));
         let names = shell::files(&working)?;
@@ -35,7 +35,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Takes all bugs out again, and what they left behind.
+    /// Reverts all bugs and removes what they left behind.
     pub(super) fn restore(&self) -> Result<()> {
         if self.scraps.exists() {
             fs::remove_dir_all(&self.scraps)?;
@@ -44,29 +44,29 @@ impl Tree {
         copy_all(&self.origin, &self.root, &self.names)
     }
 
-    /// Puts a patch in.
+    /// Applies a patch.
     pub(super) fn apply(&self, patch: &Path) -> Result<()> {
-        // In a repository git passes by, without a word, what is not below the folder that it is called in.
+        // Within a repository, git silently ignores files that are not below the current folder.
         let above = self.root.parent().unwrap_or(&self.root);
         let mut git = Command::new("git");
         git.arg("apply").arg(patch).current_dir(&self.root).env("GIT_CEILING_DIRECTORIES", above);
         shell::run(&mut git).context("the patch does not fit the tree any more; make it anew")
     }
 
-    /// A command that works in the tree.
+    /// Returns a command that runs in the tree.
     pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("TMPDIR", &self.scraps);
         command
     }
 
-    /// The binary that a build in the tree makes.
+    /// Returns the binary built in the tree.
     pub(super) fn binary(&self) -> PathBuf {
         self.target.join("debug").join("homard")
     }
 }
 
-/// Makes a tree equal to another. What is equal is not touched, so that cargo need not build it again.
+/// Makes a tree equal to another. Equal files are not touched, so that cargo need not rebuild them.
 fn copy_all(from: &Path, to: &Path, names: &[PathBuf]) -> Result<()> {
     for name in names {
         copy(&from.join(name), &to.join(name)).with_context(|| format!("cannot copy {}", name.display()))?;
@@ -74,7 +74,7 @@ fn copy_all(from: &Path, to: &Path, names: &[PathBuf]) -> Result<()> {
     remove_others(to, Path::new(""), &names.iter().map(PathBuf::as_path).collect())
 }
 
-/// Copies a file or a link, unless it is there and equal.
+/// Copies a file or a symlink, unless it already exists and is equal.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder)?;
@@ -92,7 +92,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(fs::write(to, bytes)?)
 }
 
-/// Removes what does not belong to the tree.
+/// Removes files that do not belong to the tree.
 fn remove_others(root: &Path, below: &Path, names: &HashSet<&Path>) -> Result<()> {
     for item in fs::read_dir(root.join(below))? {
         let item = item?;

@@ -1,4 +1,4 @@
-//! One installed client, run in a home of its own.
+//! An installed client, run in a home of its own.
 
 use std::{
     fs,
@@ -12,27 +12,27 @@ use serde_json::{Deserializer, Value, json};
 use tempfile::TempDir;
 use tokio::process;
 
-/// How long one command of a client may take; the newer one needs half a minute for a plain question.
+/// Time limit of a client's command; the newer client needs half a minute for a simple request.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Where clients find programs.
+/// `PATH` of clients.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Which generation of the wire a client speaks.
+/// Protocol version of a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Protocol {
     Three,
     Four,
 }
 
-/// One installed client.
+/// An installed client.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) version: &'static str,
     pub(super) protocol: Protocol,
     pub(super) node: PathBuf,
     pub(super) script: PathBuf,
-    /// Where what it says is kept.
+    /// Folder for its output.
     pub(super) logs: PathBuf,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Client {
 pub(super) struct Home(TempDir);
 
 impl Home {
-    /// A home that points at a gateway on loopback.
+    /// Creates a home that is configured for a gateway on loopback.
     pub(super) fn new(port: u16, token: &str) -> Result<Self> {
         let home = Self::alone()?;
         let url = format!("ws://127.0.0.1:{port}");
@@ -50,25 +50,25 @@ impl Home {
         Ok(home)
     }
 
-    /// A home that knows no gateway, with an empty state directory.
+    /// Creates a home without a gateway, with an empty state directory.
     pub(super) fn alone() -> Result<Self> {
         let home = Self(tempfile::tempdir().context("cannot make a home for the client")?);
         fs::create_dir(home.state())?;
         Ok(home)
     }
 
-    /// What the client takes for the user's home.
+    /// Returns the user's home directory, as the client sees it.
     pub(super) fn folder(&self) -> &Path {
         self.0.path()
     }
 
-    /// The client's state directory.
+    /// Returns the client's state directory.
     pub(super) fn state(&self) -> PathBuf {
         self.0.path().join(".openclaw")
     }
 }
 
-/// What a command of a client did.
+/// Output of a client's command.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) code: Option<i32>,
@@ -77,13 +77,13 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Demands a good exit.
+    /// Fails unless the exit code is 0.
     pub(super) fn succeeded(self) -> Result<Self> {
         ensure!(self.code == Some(0), "exit code {:?}: {}", self.code, self.last_words());
         Ok(self)
     }
 
-    /// The JSON object on stdout; a client may say other things around it.
+    /// Returns the JSON object on stdout; a client may print other text around it.
     pub(super) fn json(&self) -> Result<Value> {
         let start = self.stdout.lines().position(|line| line.starts_with('{')).context("no JSON on stdout")?;
         let text: Vec<&str> = self.stdout.lines().skip(start).collect();
@@ -92,7 +92,7 @@ impl Said {
         first.context("what is on stdout begins like JSON, but is none")
     }
 
-    /// Everything, for a search.
+    /// Returns all output, for a search.
     pub(super) fn all(&self) -> String {
         format!("{}\n{}", self.stdout, self.stderr)
     }
@@ -105,12 +105,12 @@ impl Said {
 }
 
 impl Client {
-    /// The folder of its package.
+    /// Returns the folder of its package.
     pub(super) fn package(&self) -> &Path {
         self.script.parent().unwrap_or(&self.script)
     }
 
-    /// What it says of its own version. Empties the folder of its logs, too: a new day begins.
+    /// Returns the version that it reports. Also empties its log folder for the new session.
     pub(super) fn told_version(&self) -> Result<String> {
         super::fresh(&self.logs)?;
         let home = tempfile::tempdir()?;
@@ -118,7 +118,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs a command of the client to its end. `name` is what its log is called.
+    /// Runs a command of the client to its end. `name` is the name of its log.
     pub(super) fn call(&self, name: &str, home: &Home, args: &[&str]) -> Result<Said> {
         let output = self.output_in_time(home, args)?;
         let said = Said {
@@ -132,7 +132,7 @@ impl Client {
         Ok(said)
     }
 
-    /// Only tokio can wait for a process with an end to its patience.
+    /// Runs a command with a time limit; uses tokio, because std has no wait with a timeout.
     fn output_in_time(&self, home: &Home, args: &[&str]) -> Result<Output> {
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
             let mut command = process::Command::from(self.command(home.0.path(), args));
@@ -141,12 +141,12 @@ impl Client {
         })
     }
 
-    /// Nothing of this machine's environment reaches the client: no keys that could answer in the gateway's place.
+    /// Builds a command with a clean environment: no API keys that could bypass the gateway.
     fn command(&self, home: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(&self.node);
         command.arg(&self.script).args(args).current_dir(home).stdin(Stdio::null());
         command.env_clear().env("PATH", PATH).env("HOME", home);
-        // One process, so that ending it ends the client; and plain text.
+        // A single process, so that killing it kills the client; and plain text.
         command.env("OPENCLAW_NO_RESPAWN", "1").env("NO_COLOR", "1");
         command
     }

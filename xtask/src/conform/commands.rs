@@ -1,4 +1,4 @@
-//! Rows of the checklist that are commands of a client, beside those that every client knows.
+//! Rows of the checklist that are commands of a client, besides those that every client has.
 
 use std::fs;
 
@@ -36,15 +36,16 @@ pub(super) fn model_error(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A home that was paired elsewhere: the older client shows the token of that gateway first, is refused, and forgets it.
+/// A home that was paired elsewhere: the older client sends the token of that gateway first, is rejected, and forgets
+/// it.
 pub(super) fn stale_token(scene: &Scene<'_>) -> Result<()> {
     let home = Home::new(scene.port, TOKEN)?;
     let ask = ["gateway", "call", "health", "--json"];
-    // The first call makes the identity of the device.
+    // The first call creates the device identity.
     scene.client.call("9-first", &home, &ask)?.succeeded()?;
     let identity = home.state().join("identity");
     if !identity.join("device.json").exists() {
-        // The newer client needs no identity where it has a token.
+        // The newer client needs no identity if it has a token.
         return Ok(());
     }
     let device: Value = serde_json::from_str(&fs::read_to_string(identity.join("device.json"))?)?;

@@ -1,4 +1,4 @@
-//! Fetching the clients, each with the Node that it needs, from the npm registry.
+//! Installs the clients, each with the Node version that it needs, from the npm registry.
 
 use std::{
     env::consts,
@@ -13,31 +13,31 @@ use serde_json::{Value, json};
 use super::client::{Client, Protocol};
 use crate::shell;
 
-/// A generation of the original.
+/// A version of OpenClaw.
 #[derive(Debug)]
 pub(super) struct Generation {
-    /// Of the npm package `openclaw`.
+    /// Version of the npm package `openclaw`.
     version: &'static str,
     protocol: Protocol,
-    /// The major version of Node that it runs on.
+    /// The major version of Node that it needs.
     node: &'static str,
-    /// Packages that npm must take in the place of others that it cannot get.
+    /// Packages that npm must use instead of unavailable ones.
     overrides: &'static [(&'static str, &'static str)],
 }
 
-/// The generations that are checked.
+/// The versions that are tested.
 pub(super) const GENERATIONS: &[Generation] = &[
     Generation {
         version: "2026.2.9",
         protocol: Protocol::Three,
         node: "22",
-        // One is a git address, the other is gone.
+        // One is a git URL, the other was removed from the registry.
         overrides: &[("libsignal", "npm:libsignal@2.0.1"), ("cssomnom", "npm:cssom@0.5.0")],
     },
     Generation { version: "2026.9.6", protocol: Protocol::Four, node: "24", overrides: &[] },
 ];
 
-/// Installs a generation below `folder`, unless that was done before, and sees that it starts.
+/// Installs a version below `folder`, unless that was done before, and checks that it starts.
 pub(super) fn install(generation: &Generation, folder: &Path, logs: &Path) -> Result<Client> {
     let version = generation.version;
     let home = folder.join(version);
@@ -54,7 +54,7 @@ pub(super) fn install(generation: &Generation, folder: &Path, logs: &Path) -> Re
     Ok(client)
 }
 
-/// Installs what a manifest names in a folder, unless that was done before.
+/// Installs the dependencies of a manifest in a folder, unless that was done before.
 pub(super) fn npm(home: &Path, manifest: &Value) -> Result<()> {
     let (manifest, done) = (manifest.to_string(), home.join("installed.json"));
     if fs::read_to_string(&done).ok().as_ref() == Some(&manifest) {
@@ -80,7 +80,7 @@ fn manifest(generation: &Generation, node_package: &str) -> Value {
     })
 }
 
-/// The package that holds Node for this machine. The package `node` only chooses it, with a script.
+/// Returns the package that contains Node for this machine. The package `node` only selects it, with a script.
 pub(super) fn node_package() -> Result<String> {
     let system = match consts::OS {
         "linux" => "linux",

@@ -1,4 +1,4 @@
-//! A model for programs that run on their own: OpenAI chat completions by a rule, and a memory of what was asked.
+//! A fake model for clients: OpenAI chat completions by a rule, with a record of the requests.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -11,20 +11,20 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// What it answers.
+/// Its answers.
 #[derive(Debug, Clone)]
 pub(super) enum Say {
-    /// Words.
+    /// Text.
     Words(String),
-    /// Words, one after the other, each after so long.
+    /// Text, word by word, with this delay before each.
     Slowly(String, Duration),
-    /// A call of a tool, with arguments in JSON.
+    /// A tool call, with arguments in JSON.
     Call(&'static str, &'static str),
-    /// Nothing but this status and message.
+    /// An error with this status and message.
     Fail(u16, &'static str),
 }
 
-/// The running server. It ends with this program.
+/// A running server. It ends with this program.
 #[derive(Debug)]
 pub(super) struct Model {
     port: u16,
@@ -32,7 +32,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Listens on a free port of loopback, and answers what the rule says.
+    /// Listens on a free loopback port, and answers by the rule.
     pub(super) fn start(rule: fn(&Value) -> Say) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -41,14 +41,14 @@ impl Model {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let memory = Arc::clone(&memory);
-                // A client that goes away mid-way is noticed by what it did not ask.
+                // A client that disconnects early is detected by its missing requests.
                 thread::spawn(move || serve(&stream, &memory, rule).ok());
             }
         });
         Ok(Self { port, asked })
     }
 
-    /// What a config must have to use it.
+    /// Returns the config that uses it.
     pub(super) fn config(&self) -> Value {
         let model = json!({
             "id": "fake-1", "name": "Fake One", "reasoning": false, "input": ["text"],
@@ -63,7 +63,7 @@ impl Model {
         })
     }
 
-    /// The bodies of all requests so far.
+    /// Returns the bodies of all requests so far.
     pub(super) fn asked(&self) -> Vec<Value> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -109,7 +109,7 @@ fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The parts of an answer, in order.
+/// Returns the chunks of an answer, in order.
 fn answer(said: Say) -> Vec<String> {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19});
     let (deltas, reason): (Vec<_>, _) = match said {

@@ -1,7 +1,8 @@
-//! The official clients of OpenAI, in Python and in Node, against the gateway: whole and streamed answers with tools of
-//! their own.
+//! OpenAI's official clients, in Python and in Node, against the gateway: complete and streamed answers with
+//! client-side tools.
 //!
-//! What they send is on record in the gateway's tests, which answer it without them; here it is compared.
+//! The requests that they send are recorded in the gateway's tests, which replay them without the clients; here they
+//! are compared.
 
 use std::{
     fs,
@@ -25,23 +26,23 @@ use crate::{
 /// The Node client that is installed from npm.
 const NODE_CLIENT: (&str, &str) = ("openai", "7.53.0");
 
-/// What the model says in the end.
+/// The model's final answer.
 const WORDS: &str = "It is 18 degrees in Paris.";
 
-/// What the clients need.
+/// Environment of the clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scene<'a> {
     /// Where clients are installed.
     pub(super) folder: &'a Path,
-    /// The gateway.
+    /// The gateway binary.
     pub(super) binary: &'a Path,
-    /// Where what it says is kept.
+    /// Folder for its logs.
     pub(super) logs: &'a Path,
-    /// Whether what they send is put on record.
+    /// True if the requests are to be recorded.
     pub(super) records: bool,
 }
 
-/// Runs both clients; whether each was content.
+/// Runs both clients; returns whether each succeeded.
 pub(super) fn check(scene: Scene<'_>) -> Vec<bool> {
     let clients = [("python", python(scene.folder)), ("node", node(scene.folder))];
     let checked = clients.map(|(name, client)| {
@@ -56,20 +57,20 @@ pub(super) fn check(scene: Scene<'_>) -> Vec<bool> {
     checked.to_vec()
 }
 
-/// The Python client, and what it is to do.
+/// Returns the command that runs the Python client.
 fn python(folder: &Path) -> Result<Command> {
     let mut python = Command::new(sdk::install(&folder.join("sdk"))?);
     python.arg(script("openai_client.py"));
     Ok(python)
 }
 
-/// The Node client, and what it is to do.
+/// Returns the command that runs the Node client.
 fn node(folder: &Path) -> Result<Command> {
     let home = folder.join("openai");
     let node_package = install::node_package()?;
     let wanted = json!({"private": true, "dependencies": {NODE_CLIENT.0: NODE_CLIENT.1, &node_package: "22"}});
     install::npm(&home, &wanted)?;
-    // Beside the client, where Node finds it.
+    // Beside the client, where Node resolves it.
     let script = fs::read(script("openai_client.mjs"))?;
     fs::write(home.join("openai_client.mjs"), script)?;
     let mut node = Command::new(home.join("node_modules").join(node_package).join("bin").join("node"));
@@ -81,11 +82,11 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conform").join(name)
 }
 
-/// Lets a client talk to a gateway of its own, and compares what it sent with what is on record; how much that was.
+/// Runs a client against a gateway of its own, and compares its requests with the recorded ones; returns their number.
 fn converse(mut client: Command, name: &str, scene: Scene<'_>) -> Result<usize> {
     let model = Model::start(answer)?;
     let mut config = model.config();
-    // A model on this machine would be told of a few tools only.
+    // A local model would be offered only a few tools.
     config["gateway"] = json!({"http": {"endpoints": {
         "chatCompletions": {"enabled": true}, "responses": {"enabled": true},
     }}});
@@ -107,7 +108,7 @@ fn converse(mut client: Command, name: &str, scene: Scene<'_>) -> Result<usize> 
     Ok(serde_json::from_str::<Vec<Value>>(&sent)?.len())
 }
 
-/// What was sent, with ids that are new every time made the same.
+/// Replaces ids that differ every time.
 fn steady(text: &str) -> String {
     let mut steady = String::new();
     let mut rest = text;
@@ -120,7 +121,7 @@ fn steady(text: &str) -> String {
     steady + rest
 }
 
-/// Calls the client's tool if there is one and it was not called yet; answers in JSON if that is asked for.
+/// Calls the client's tool if there is one and it was not called yet; answers in JSON if that is requested.
 fn answer(asked: &Value) -> Say {
     let tools = asked["tools"].as_array().into_iter().flatten();
     let has_tool = tools.into_iter().any(|tool| tool["function"]["name"] == "get_weather");

@@ -1,4 +1,4 @@
-//! Rows of the checklist that are done in a Control UI, in a headless Chromium.
+//! Rows of the checklist that use a Control UI, in a headless Chromium.
 
 use std::{
     fs,
@@ -14,16 +14,16 @@ use tokio::process;
 use super::{client::Protocol, install, rows::Scene};
 use crate::{gateway::TOKEN, shell};
 
-/// The script that drives the browser.
+/// The script that controls the browser.
 const SCRIPT: &str = include_str!("page.mjs");
 
-/// How long a row may take besides what it is told to wait.
+/// Time limit of a row, besides the time that it is meant to wait.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Where Debian and others put the browser.
+/// Locations of the browser on Debian and other systems.
 const BROWSERS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/// What drives the browser.
+/// The browser automation.
 #[derive(Debug)]
 pub(super) struct Stage {
     script: PathBuf,
@@ -40,7 +40,7 @@ impl Stage {
         Ok(Self { script, chromium: chromium()? })
     }
 
-    /// Does one step in a page, in a browser of its own.
+    /// Executes one step in a page, in a browser of its own.
     fn act(&self, scene: &Scene<'_>, step: &str, name: &str, time: Duration) -> Result<()> {
         let generation = match scene.client.protocol {
             Protocol::Three => 3,
@@ -68,7 +68,7 @@ impl Stage {
     }
 }
 
-/// The browser; Debian's is installed if there is none.
+/// Returns the browser; installs Debian's if there is none.
 fn chromium() -> Result<PathBuf> {
     let found = || BROWSERS.iter().map(PathBuf::from).find(|path| path.is_file());
     if let Some(path) = found() {
@@ -97,12 +97,12 @@ steps! {
     reload = "reload", "22-page-reload";
 }
 
-/// Turn after turn, and nothing is missed.
+/// Makes turn after turn, and checks that nothing is missed.
 pub(super) fn long(scene: &Scene<'_>) -> Result<()> {
     scene.stage()?.act(scene, "long", "29-page-long", scene.long)
 }
 
-/// Nothing for a while, and the page is still connected.
+/// Waits, and checks that the page is still connected.
 pub(super) fn idle(scene: &Scene<'_>, time: Duration) -> Result<()> {
     scene.stage()?.act(scene, "idle", "30-page-idle", time)
 }

@@ -1,5 +1,5 @@
-//! Plugins that OpenClaw 2026.2.9 ships, unmodified, in Homard: they are loaded, and their tools answer, or fail with words of
-//! their own.
+//! Plugins that OpenClaw 2026.2.9 ships, unmodified, in Homard: they are loaded, and their tools answer or fail with
+//! their own error messages.
 
 use std::{
     fs,
@@ -41,11 +41,11 @@ const PLUGINS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// How long they may take to be loaded. Nobody waits for them: it is TypeScript, and a database.
+/// Time limit for loading them. The gateway does not wait for them: they are TypeScript, and one has a database.
 const LOADING: Duration = Duration::from_secs(60);
-/// How often it is looked whether they are.
+/// Polling interval meanwhile.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a tool may take.
+/// Time limit of a tool call.
 const CALL: Duration = Duration::from_secs(60);
 
 /// Loads the plugins of a client's package in a gateway of their own, and calls their tools.
@@ -62,7 +62,7 @@ pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
             "memory-lancedb": {"enabled": true, "config": {"embedding": embedding, "dbPath": database.path()}},
         },
     });
-    // Both are optional, and both may have effects.
+    // Both are optional, and both may have side effects.
     config["tools"] = json!({"alsoAllow": ["llm-task", "lobster"]});
     config["gateway"] = json!({"tools": {"allow": ["llm-task", "lobster"]}});
     let gateway = Gateway::start(binary, &config, &client.logs.join("plugins-gateway.log"))?;
@@ -90,7 +90,7 @@ pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
     fails("lobster", json!({"action": "run", "pipeline": "x"}), "ENOENT")
 }
 
-/// Waits until all are loaded, and sees that they registered what they should.
+/// Waits until all are loaded, and checks their registrations.
 fn loaded(binary: &Path, gateway: &Gateway, client: &Client) -> Result<()> {
     let begun = Instant::now();
     loop {

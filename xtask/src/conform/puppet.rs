@@ -1,4 +1,4 @@
-//! What the model answers while clients are tried: a word in the message says how.
+//! Rule for the fake model's answers to clients: a keyword in the message selects the answer.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use serde_json::Value;
 
 use super::{model::Say, talk::words};
 
-/// Has the model run a command.
+/// Makes the model run a command.
 pub(super) const TOOL: &str = "TOOLEXEC";
-/// What that command says.
+/// Output of that command.
 pub(super) const TOOL_SAYS: &str = "tool-was-here";
-/// Has the model speak for half a minute.
+/// Makes the model stream for half a minute.
 pub(super) const SLOW: &str = "SLOWLY";
-/// Has the model fail.
+/// Makes the model fail.
 pub(super) const FAIL: &str = "FAIL400";
-/// What the model says when it fails.
+/// The model's error message.
 pub(super) const FAILED: &str = "the puppet does not want to";
 
-/// The rule of the model.
+/// Returns the answer to a request.
 pub(super) fn says(request: &Value) -> Say {
     let messages: Vec<&Value> = request["messages"].as_array().into_iter().flatten().collect();
     let last = messages.last().map(|message| words(message)).unwrap_or_default();
@@ -35,7 +35,7 @@ pub(super) fn says(request: &Value) -> Say {
         Say::Fail(400, FAILED)
     } else {
         let line = asked.lines().last().unwrap_or_default();
-        // Without the time that stands before the words of people.
+        // Without the timestamp that precedes users' messages.
         let line = line.split_once("] ").filter(|_| line.starts_with('[')).map_or(line, |(_, line)| line);
         Say::Words(format!("I have heard: {line}"))
     }

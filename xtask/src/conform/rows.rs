@@ -1,4 +1,4 @@
-//! The checklist: what a client is asked to do, and what must be seen.
+//! The checklist: what a client has to do, and the expected result.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::gateway::TOKEN;
 
-/// A line of the checklist, by its number in the protocol's description.
+/// A row of the checklist, by its number in the protocol's description.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) number: u8,
@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub(super) check: fn(&Scene<'_>) -> Result<()>,
 }
 
-/// The lines that are checked.
+/// The rows that are checked.
 pub(super) const ROWS: &[Row] = &[
     Row { number: 1, what: "health", check: health },
     Row { number: 2, what: "status", check: status },
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 impl Row {
-    /// Whether somebody means this row: by its number, or by a part of its name.
+    /// True if a row is selected: by its number, or by a part of its name.
     pub(super) fn is_meant(&self, name: &str) -> bool {
         match name.parse::<u8>() {
             Ok(number) => number == self.number,
@@ -67,37 +67,37 @@ impl Row {
     }
 }
 
-/// Who asks, and whom.
+/// Environment of a row: the client and the gateway.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) client: &'a Client,
     pub(super) port: u16,
     /// The gateway's state directory.
     pub(super) state: &'a Path,
-    /// The gateway's program, for rows that need another one.
+    /// The gateway's binary, for rows that need another instance.
     pub(super) binary: &'a Path,
-    /// Where frames are put on record.
+    /// File for recorded frames.
     pub(super) record: &'a Path,
-    /// A Node that can drive a browser.
+    /// A Node that can control a browser.
     pub(super) node: &'a Path,
-    /// What drives a browser, if that could be installed.
+    /// The browser automation, if it could be installed.
     pub(super) stage: &'a Result<Stage>,
-    /// How long the long session is.
+    /// Length of the long session.
     pub(super) long: Duration,
 }
 
 impl Scene<'_> {
-    /// What drives a browser.
+    /// Returns the browser automation.
     pub(super) fn stage(&self) -> Result<&Stage> {
         self.stage.as_ref().map_err(|error| anyhow!("{error:#}"))
     }
 
-    /// Runs a command in a fresh home that knows the token.
+    /// Runs a command in a fresh home that is configured with the token.
     pub(super) fn call(&self, name: &str, args: &[&str]) -> Result<Said> {
         self.client.call(name, &Home::new(self.port, TOKEN)?, args)
     }
 
-    /// Words that no other row and client says.
+    /// Returns a message that no other row and client sends.
     pub(super) fn words(&self, row: u8) -> String {
         format!("hi, this is row {row} of {}", self.client.version)
     }
@@ -179,7 +179,8 @@ fn repeated_call(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Both kinds of clients at once, for two minutes: ticks come every 30 s, and who misses them leaves after 60.
+/// Both kinds of clients at once, for two minutes: ticks arrive every 30 s, and a client that misses them disconnects
+/// after 60.
 fn idle(scene: &Scene<'_>) -> Result<()> {
     let time = Duration::from_secs(125);
     thread::scope(|scope| {
@@ -190,7 +191,7 @@ fn idle(scene: &Scene<'_>) -> Result<()> {
     })
 }
 
-/// The last answer to `agent`.
+/// Checks the final response to `agent`.
 fn is_final(answer: &Value) -> Result<()> {
     ensure!(answer["runId"].is_string(), "`runId` should be a text: {answer}");
     ensure!(answer["status"] == "ok", "`status` should be `ok`: {answer}");
@@ -199,7 +200,7 @@ fn is_final(answer: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A session's id for each client, in the form that clients expect.
+/// Returns a session id for each client, in the format that clients expect.
 fn session_of(version: &str) -> String {
     let digits: String = version.chars().filter(char::is_ascii_digit).collect();
     format!("11111111-2222-4333-8444-{digits:0>12}")

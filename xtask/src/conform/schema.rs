@@ -1,4 +1,4 @@
-//! The frames that clients heard, and those of the gateway's own tests, against the schema that OpenClaw publishes of
+//! Validates frames that clients received, and those of the gateway's own tests, against OpenClaw's published schema of
 //! protocol 4.
 
 use std::{fs, path::Path, process::Command};
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::install;
 use crate::shell;
 
-/// The script that checks.
+/// The script that validates.
 const SCRIPT: &str = include_str!("schema.mjs");
 
-/// Where the gateway's tests are told to put what they hear.
+/// Variable with the file to which the gateway's tests write the frames that they receive.
 const RECORD: &str = "HOMARD_TEST_FRAMES";
 
-/// Runs the gateway's own tests, and checks what was said in them.
+/// Runs the gateway's own tests, and validates their frames.
 pub(super) fn of_tests(folder: &Path, node: &Path, logs: &Path) -> Result<()> {
     let record = logs.join("tests.jsonl");
     fs::write(&record, "")?;
@@ -24,7 +24,7 @@ pub(super) fn of_tests(folder: &Path, node: &Path, logs: &Path) -> Result<()> {
     check(folder, node, &record)
 }
 
-/// Checks what is on record; what it found is kept beside the record.
+/// Validates recorded frames; the findings are stored beside the record.
 pub(super) fn check(folder: &Path, node: &Path, record: &Path) -> Result<()> {
     let home = folder.join("schema");
     let wanted = json!({"@openclaw/gateway-protocol": "2026.9.1", "ajv": "8"});

@@ -1,4 +1,4 @@
-//! A program in a terminal that nobody sits at: tmux runs it, types, and reads the screen.
+//! A program in a virtual terminal: tmux runs it, types, and reads the screen.
 
 use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
 
@@ -8,20 +8,20 @@ use tokio::time::Instant;
 
 use super::client::{Client, Home, PATH};
 
-/// How often the screen is read.
+/// Polling interval of the screen.
 const POLL: Duration = Duration::from_millis(200);
 
-/// A terminal with a program in it. Dropping it ends the program and keeps what was on the screen.
+/// A terminal with a program in it. Dropping it kills the program and keeps the content of the screen.
 #[derive(Debug)]
 pub(super) struct Screen {
     folder: TempDir,
-    /// The program's, for as long as it lives.
+    /// The program's home, kept while it runs.
     home: Home,
     log: PathBuf,
 }
 
 impl Screen {
-    /// Starts a client in a terminal of its own. `name` is what its log is called.
+    /// Starts a client in a terminal of its own. `name` is the name of its log.
     pub(super) fn start(client: &Client, name: &str, home: Home, args: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder for tmux")?;
         let screen = Self { folder, home, log: client.logs.join(format!("{name}.screen")) };
@@ -45,7 +45,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// What is on the screen.
+    /// Returns the content of the screen.
     pub(super) fn text(&self) -> Result<String> {
         let output = self.tmux(&["capture-pane", "-p", "-S", "-300"]).output()?;
         ensure!(output.status.success(), "the program has ended: {}", String::from_utf8_lossy(&output.stderr));
@@ -54,7 +54,7 @@ impl Screen {
         Ok(text)
     }
 
-    /// Waits until the screen is as it should be.
+    /// Waits until the screen satisfies a condition.
     pub(super) fn until(&self, what: &str, patience: Duration, is: impl Fn(&str) -> bool) -> Result<String> {
         let end = Instant::now() + patience;
         loop {
@@ -74,7 +74,7 @@ impl Screen {
     /// Types a text and Enter.
     pub(super) fn enter(&self, text: &str) -> Result<()> {
         self.keys(&["-l", text])?;
-        // A fast typist looks like somebody who pastes, and then Enter is a part of the text.
+        // Fast typing looks like pasting, and Enter would become part of the text.
         thread::sleep(POLL * 2);
         self.keys(&["Enter"])
     }
@@ -86,7 +86,7 @@ impl Screen {
         Ok(())
     }
 
-    /// A command to the tmux server of this screen, which no other has.
+    /// Returns a command for the tmux server of this screen, which is not shared.
     fn tmux(&self, args: &[&str]) -> Command {
         let mut command = Command::new("tmux");
         command.arg("-S").arg(self.folder.path().join("socket")).args(["-f", "/dev/null"]).args(args);
@@ -97,7 +97,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // What can be read is kept; a program that has ended has taken its screen with it.
+        // Keeps what can be read; a program that has exited has closed its screen.
         self.text().ok();
         self.tmux(&["kill-server"]).output().ok();
     }

@@ -1,4 +1,4 @@
-//! Rows of the checklist that no client does by itself: questions put to the gateway by hand.
+//! Rows of the checklist that no client performs by itself: scripted requests to the gateway.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Scene<'_> {
         matches!(self.client.protocol, Protocol::Four)
     }
 
-    /// A session that no other row uses.
+    /// Returns a session that no other row uses.
     fn session(&self, row: u8) -> String {
         format!("agent:main:conform-{row}-{}", self.client.version.replace('.', "-"))
     }
@@ -96,7 +96,7 @@ pub(super) fn busy_session(scene: &Scene<'_>) -> Result<()> {
     let heard = conversations(scene.state)?;
     for text in ["first text", "second text"] {
         let count: usize = heard.iter().map(|talk| talk.count(text)).sum();
-        // Both generations of the client run this row, each in its own gateway.
+        // Both versions of the client run this row, each in its own gateway.
         ensure!(count == 1, "the transcript should have {text:?} once, but has it {count} times ({ends:?})");
     }
     Ok(())
@@ -119,7 +119,7 @@ pub(super) fn stop_words(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is said, under which id it is answered, and how the message of the error ends.
+/// A frame, the id of its response, and the end of the error message.
 const BAD_FRAMES: &[(&str, &str, &str)] = &[
     ("[1, 2]", r#""invalid""#, "invalid request frame: must be object"),
     (r#"{"type":"req","id":"x1"}"#, r#""x1""#, "must have required property 'method'"),
@@ -173,8 +173,8 @@ pub(super) fn bad_frames(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is changed in a good `connect`, and the code, the words and the `details.code` of the refusal; without words it
-/// is welcome.
+/// A change to a valid `connect`, and the close code, reason and `details.code` of the rejection; `None` if it is
+/// accepted.
 type Variant = (&'static str, fn(&mut Value), Option<(u16, &'static str, Option<&'static str>)>);
 
 const VARIANTS: &[Variant] = &[
@@ -223,7 +223,7 @@ const VARIANTS: &[Variant] = &[
 ];
 
 pub(super) fn handshakes(scene: &Scene<'_>) -> Result<()> {
-    // Wrong tokens lock an address out, so this row has a gateway of its own.
+    // Wrong tokens lock out an address, so this row has a gateway of its own.
     let log = scene.client.logs.join("28-gateway.log");
     let gateway = Gateway::start(scene.binary, &json!({}), &log)?;
     let line = Line { port: gateway.port(), ..scene.line() };
@@ -267,7 +267,7 @@ fn check_variant(line: &Line<'_>, change: fn(&mut Value), refused: Option<(u16, 
     Ok(())
 }
 
-/// Asks for every method that is advertised, with no parameters: each must be known.
+/// Calls every advertised method without parameters: each must be known.
 fn gateway_methods(wire: &mut Wire, line: &Line<'_>) -> Result<Vec<String>> {
     let mut fresh = line.knock(&[])?;
     let hello = fresh.get("connect", line.connect())?;

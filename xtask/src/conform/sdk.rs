@@ -1,7 +1,7 @@
-//! The vendors' own Python SDKs look at every request that the tests have on record.
+//! Validates every request recorded in the tests with the vendors' own Python SDKs.
 //!
-//! Their request types must take each of them, and refuse copies that are broken on purpose: without that a check that
-//! looks at nothing would pass. `sdk.py` does the asking.
+//! Their request types must accept each of them, and reject deliberately broken copies: otherwise a check that checks
+//! nothing would pass. `sdk.py` does the validation.
 
 use std::{
     fs,
@@ -14,12 +14,13 @@ use serde_json::Value;
 
 use crate::shell;
 
-/// What is installed from PyPI.
+/// Packages from PyPI.
 const PACKAGES: [&str; 3] = ["anthropic==2.8.0", "openai==3.49.0", "google-genai==3.1.0"];
-/// How many requests there must be at least: fewer, and somebody moved them.
+/// Minimum number of requests: with fewer, the files were moved.
 const LEAST: u64 = 100;
 
-/// Asks the SDKs, installed below `folder`; whether they are content. Where they cannot be installed it says so, and is.
+/// Validates with the SDKs, installed below `folder`; returns whether all is well. If they cannot be installed, it
+/// reports that and returns true.
 pub(super) fn check(folder: &Path) -> bool {
     let verdict = match install(&folder.join("sdk")) {
         Err(why) => Ok(format!("skipped: the SDKs cannot be installed from PyPI: {why:#}")),
@@ -31,7 +32,7 @@ pub(super) fn check(folder: &Path) -> bool {
     is_good
 }
 
-/// Installs the SDKs, unless that was done before; where their Python is.
+/// Installs the SDKs, unless that was done before; returns the path of their Python.
 pub(super) fn install(home: &Path) -> Result<PathBuf> {
     let (venv, done) = (home.join("venv"), home.join("installed"));
     let python = venv.join("bin").join("python");
@@ -46,7 +47,7 @@ pub(super) fn install(home: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Shows the SDKs all requests; how many there were.
+/// Validates all requests; returns their number.
 fn ask(python: &Path) -> Result<u64> {
     let requests = requests(&shell::files(&shell::root())?);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conform/sdk.py");
@@ -66,7 +67,7 @@ fn ask(python: &Path) -> Result<u64> {
     Ok(count)
 }
 
-/// The requests on record, each as `<wire>=<file>`.
+/// Returns the recorded requests, each as `<wire>=<file>`.
 fn requests(files: &[PathBuf]) -> Vec<String> {
     let request = |path: &PathBuf| {
         let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).collect();

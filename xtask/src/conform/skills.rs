@@ -1,4 +1,4 @@
-//! The skills that OpenClaw ships: Homard finds the same ones in its folders, and judges each of them the same way.
+//! The skills that OpenClaw ships: Homard finds the same ones in its folders, with the same status.
 
 use std::{
     collections::BTreeMap,
@@ -13,18 +13,17 @@ use serde_json::{Value, json};
 use super::client::{Client, Home, PATH};
 use crate::shell;
 
-/// What is compared of each skill.
+/// Compared fields of each skill.
 const COMPARED: [&str; 4] = ["eligible", "disabled", "blockedByAllowlist", "missing"];
 
-/// Skills that a version ships and does not find itself, because a colon in their descriptions is not YAML. The newer one
-/// reads the same files, as Homard does.
+/// Skills that a version ships but does not find itself, because a colon in their descriptions is not valid YAML. The
+/// newer version reads the same files, as Homard does.
 const LOST: &[(&str, &[&str])] = &[("2026.2.9", &["discord", "food-order"])];
 
-/// How many skills there must be at least, and how many of them ready: fewer, and nothing is compared.
+/// Minimum number of skills, and of those that are ready: with fewer, nothing would be compared.
 const LEAST: (usize, usize) = (40, 1);
 
-/// Compares what both say of a client's skills: as they are, with some of what they need, and with a list of those that
-/// are allowed.
+/// Compares the status of a client's skills: as they are, with some of their requirements met, and with an allowlist.
 pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
     let entries = json!({
         "openai-whisper-api": {"apiKey": "a key"},
@@ -70,7 +69,7 @@ fn compare(client: &Client, binary: &Path, scene: &str, config: &Value) -> Resul
     Ok(())
 }
 
-/// What Homard says of the same folders in the same home.
+/// Returns Homard's view of the same folders in the same home.
 fn ours(client: &Client, binary: &Path, home: &Home, config: &Value) -> Result<Value> {
     let package = client.script.parent().context("the client has no folder")?;
     let state = home.folder().join(".homard");
@@ -84,8 +83,8 @@ fn ours(client: &Client, binary: &Path, home: &Home, config: &Value) -> Result<V
     serde_json::from_slice(&shell::output(&mut command)?).context("what Homard lists is not JSON")
 }
 
-/// The folder of bundled skills. The newer client has a second one, for an agent that looks after the system; it counts as
-/// bundled there, so both go into one here.
+/// Returns the folder of bundled skills. The newer client has a second one, for a system maintenance agent; it counts
+/// as bundled there, so both are merged here.
 fn bundled(package: &Path, home: &Home) -> Result<PathBuf> {
     let (skills, second) = (package.join("skills"), package.join("custodian-skills"));
     if !second.exists() {
@@ -99,14 +98,14 @@ fn bundled(package: &Path, home: &Home) -> Result<PathBuf> {
     Ok(both)
 }
 
-/// The folders of plugins' skills, which the newer client links into its state.
+/// Returns the folders of plugins' skills, which the newer client links into its state.
 fn plugins(home: &Home) -> Result<Vec<PathBuf>> {
     let Ok(links) = fs::read_dir(home.state().join("plugin-skills")) else { return Ok(Vec::new()) };
     let real = |link: std::io::Result<fs::DirEntry>| fs::canonicalize(link?.path());
     links.map(real).collect::<std::io::Result<_>>().context("a plugin's skill is not where it should be")
 }
 
-/// What a list says of each skill, by name.
+/// Returns the status of each skill, by name.
 fn judged(list: &Value) -> Result<BTreeMap<String, Value>> {
     let skills = list["skills"].as_array().context("the list should have `skills`")?;
     let state = |skill: &Value| {

@@ -1,7 +1,7 @@
-//! There and back: a session that Homard began, unmodified OpenClaw goes on with, and Homard goes on with again.
+//! Round trip: a session started by Homard is continued by unmodified OpenClaw, and then by Homard again.
 //!
-//! OpenClaw gets nothing but a copy of `agents/`, and runs on its own, without a gateway. Homard gets that copy back in
-//! the place of its own, and keeps its journal, which knows nothing of what OpenClaw did.
+//! OpenClaw gets only a copy of `agents/`, and runs without a gateway. Homard gets that copy back in place of its own,
+//! and keeps its journal, which knows nothing of what OpenClaw did.
 
 use std::{
     fs,
@@ -26,25 +26,25 @@ use crate::{
     shell,
 };
 
-/// What Homard is told first: a turn with a tool and one without.
+/// First messages to Homard: a turn with a tool and one without.
 const BEFORE: [&str; 2] = ["What files are here?", "help"];
 
-/// What OpenClaw is told.
+/// Message to OpenClaw.
 const MEANWHILE: &str = "OpenClaw goes on from here";
 
-/// What OpenClaw's model answers.
+/// Answer of OpenClaw's model.
 const REPLY: &str = "the model behind OpenClaw has heard all of it";
 
-/// What Homard is told last.
+/// Last message to Homard.
 const AFTER: &str = "What files are here?";
 
-/// How long a gateway that was told to stop may take to bring its files up to date.
+/// Time limit for a stopping gateway to update its files.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How often the files are looked at.
+/// Polling interval of the files.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Checks that the client goes on with a session of Homard's, and Homard with one of the client's.
+/// Checks that the client continues a session of Homard's, and Homard one of the client's.
 pub(super) fn check(client: &Client, binary: &Path, config: &Value) -> Result<()> {
     let log = client.logs.join("state-gateway.log");
     let home = Rc::new(gateway::Home::new(binary, config, &log)?);
@@ -61,7 +61,7 @@ pub(super) fn check(client: &Client, binary: &Path, config: &Value) -> Result<()
     finish(binary, &gateway, &continued, &client.logs).context("Homard goes on")
 }
 
-/// Two turns of a gateway that is then stopped; the transcript that it leaves.
+/// Makes two turns with a gateway and stops it; returns the transcript.
 fn begin(binary: &Path, home: &Rc<gateway::Home>) -> Result<Transcript> {
     let gateway = Gateway::start_at(Rc::clone(home))?;
     let mut last_reply = String::new();
@@ -82,7 +82,7 @@ fn begin(binary: &Path, home: &Rc<gateway::Home>) -> Result<Transcript> {
     }
 }
 
-/// The transcript, once it ends with this reply and `sessions.json` knows it.
+/// Returns the transcript, once it ends with this reply and `sessions.json` lists it.
 fn left_behind(agents: &Path, last_reply: &str) -> Result<Transcript> {
     let transcript = Transcript::only_one(agents)?;
     let said = transcript.said();
@@ -94,7 +94,7 @@ fn left_behind(agents: &Path, last_reply: &str) -> Result<Transcript> {
     Ok(transcript)
 }
 
-/// One turn of OpenClaw on a copy of these agents; the transcript that it leaves.
+/// Makes one turn with OpenClaw on a copy of these agents; returns the transcript.
 fn go_on(client: &Client, home: &Home, agents: &Path, begun: &Transcript) -> Result<Transcript> {
     let model = Model::start(|_| Say::Words(REPLY.to_owned()))?;
     copy(agents, &home.state().join("agents"))?;
@@ -112,7 +112,7 @@ fn go_on(client: &Client, home: &Home, agents: &Path, begun: &Transcript) -> Res
     Ok(continued)
 }
 
-/// What the model was told, without the system prompt.
+/// Returns the messages that the model received, without the system prompt.
 fn asked(model: &Model) -> Result<Vec<Words>> {
     let requests = model.asked();
     let [request] = requests.as_slice() else {
@@ -122,14 +122,15 @@ fn asked(model: &Model) -> Result<Vec<Words>> {
     Ok(messages.iter().map(words).filter(|(role, _)| role != "system").collect())
 }
 
-/// What the model must be told: what Homard kept, in the wire's spelling, and the new message.
+/// Returns the messages that the model must receive: Homard's history with the wire format's role names, and the new
+/// message.
 fn asked_for(begun: &[Words]) -> Vec<Words> {
     let wire = |role: &str| if role == "toolResult" { "tool" } else { role }.to_owned();
     let earlier = begun.iter().map(|(role, text)| (wire(role), text.clone()));
     earlier.chain([("user".to_owned(), MEANWHILE.to_owned())]).collect()
 }
 
-/// One more turn of Homard, and its history of all turns.
+/// Makes one more turn with Homard, and checks its history of all turns.
 fn finish(binary: &Path, gateway: &Gateway, continued: &Transcript, logs: &Path) -> Result<()> {
     let reply = say(binary, gateway, AFTER)?;
     let history = call(binary, gateway, &["chat.history", "--params", r#"{"sessionKey":"agent:main:main"}"#])?;
@@ -145,9 +146,9 @@ fn finish(binary: &Path, gateway: &Gateway, continued: &Transcript, logs: &Path)
     Ok(())
 }
 
-/// Runs a turn in the main session; the reply.
+/// Makes a turn in the main session; returns the reply.
 fn say(binary: &Path, gateway: &Gateway, message: &str) -> Result<String> {
-    // A port is used once, so the key is another one for every gateway.
+    // A port is used once, so the key is unique for every gateway.
     let key = format!("state-{}-{message}", gateway.port());
     let params = json!({"message": message, "agentId": "main", "idempotencyKey": key}).to_string();
     let answer = call(binary, gateway, &["agent", "--expect-final", "--timeout", "60000", "--params", &params])?;
@@ -155,7 +156,7 @@ fn say(binary: &Path, gateway: &Gateway, message: &str) -> Result<String> {
     Ok(reply.with_context(|| format!("there should be a reply to {message:?}: {answer}"))?.to_owned())
 }
 
-/// Calls a method of the gateway with its own client.
+/// Calls a method of the gateway with Homard's own client.
 fn call(binary: &Path, gateway: &Gateway, method: &[&str]) -> Result<Value> {
     let url = format!("ws://127.0.0.1:{}", gateway.port());
     let mut command = Command::new(binary);
@@ -164,12 +165,12 @@ fn call(binary: &Path, gateway: &Gateway, method: &[&str]) -> Result<Value> {
     serde_json::from_slice(&shell::output(&mut command)?).context("the gateway's answer is not JSON")
 }
 
-/// Copies a folder to a place where there is none yet.
+/// Copies a folder to a path that does not exist yet.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     shell::run(Command::new("cp").arg("-R").args([from, to]))
 }
 
-/// A transcript, as it is on disk.
+/// A transcript on disk.
 #[derive(Debug)]
 struct Transcript {
     path: PathBuf,
@@ -177,7 +178,7 @@ struct Transcript {
 }
 
 impl Transcript {
-    /// The only one of the main agent: a second one would mean that the session was not continued.
+    /// Returns the only transcript of the main agent: a second one would mean that the session was not continued.
     fn only_one(agents: &Path) -> Result<Self> {
         let folder = agents.join("main").join("sessions");
         let files = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -192,7 +193,7 @@ impl Transcript {
         Talk::read(&self.text).said
     }
 
-    /// What came after the lines of an earlier copy, which must be untouched.
+    /// Returns what follows the entries of an earlier copy, which must be unchanged.
     fn added_to(&self, earlier: &Self) -> Result<&str> {
         let (name, before) = (self.path.file_name(), earlier.path.file_name());
         ensure!(name == before, "the transcript should be {before:?}, but is {name:?}");

@@ -1,18 +1,18 @@
-//! What was said in a session, as a transcript, a history or a request to a model tells it.
+//! Messages of a session, from a transcript, a history or a model request.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// What a transcript holds: who said what, in order.
+/// Messages of a transcript, in order.
 #[derive(Debug, PartialEq)]
 pub(super) struct Talk {
     pub(super) session: String,
     pub(super) said: Vec<Words>,
 }
 
-/// A role and the text of one message.
+/// Role and text of a message.
 pub(super) type Words = (String, String);
 
 impl Talk {
@@ -22,12 +22,12 @@ impl Talk {
         Self { session: lines.first().map(|header| text(&header["id"])).unwrap_or_default(), said: said.collect() }
     }
 
-    /// How many messages of users hold these words.
+    /// Returns the number of user messages that contain a text.
     pub(super) fn count(&self, words: &str) -> usize {
         self.said.iter().filter(|(role, text)| role == "user" && text.contains(words)).count()
     }
 
-    /// What the model said after a user said these words.
+    /// Returns the model's answer to a user message that contains a text.
     pub(super) fn reply_to(&self, words: &str) -> Option<&str> {
         let asked = self.said.iter().position(|(role, text)| role == "user" && text.contains(words))?;
         let mut later = self.said[asked..].iter();
@@ -35,7 +35,7 @@ impl Talk {
     }
 }
 
-/// Who said what in a message, be its content a text or blocks.
+/// Returns role and text of a message, be its content a text or blocks.
 pub(super) fn words(message: &Value) -> Words {
     let blocks = message["content"].as_array().into_iter().flatten();
     let blocks = blocks.map(|block| text(&block["text"])).collect::<String>();
@@ -46,7 +46,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Every transcript that the gateway keeps.
+/// Returns every transcript of the gateway.
 pub(super) fn conversations(state: &Path) -> Result<Vec<Talk>> {
     let mut talks = Vec::new();
     let agents = state.join("agents");

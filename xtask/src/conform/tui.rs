@@ -1,4 +1,4 @@
-//! Rows of the checklist that are done in a client's TUI.
+//! Rows of the checklist that use a client's TUI.
 
 use std::{thread, time::Duration};
 
@@ -7,13 +7,13 @@ use anyhow::{Result, ensure};
 use super::{client::Home, client::Protocol, puppet::SLOW, rows::Scene, screen::Screen};
 use crate::gateway::TOKEN;
 
-/// How long a TUI may take to start; the newer one loads for a while.
+/// Time limit for starting a TUI; the newer one loads slowly.
 const START: Duration = Duration::from_secs(120);
-/// How long anything else may take.
+/// Time limit for anything else.
 const SOON: Duration = Duration::from_secs(45);
 
 impl Scene<'_> {
-    /// A TUI that is ready.
+    /// Starts a TUI and waits until it is ready.
     fn tui(&self, name: &str) -> Result<Screen> {
         let home = Home::alone()?;
         let url = format!("ws://127.0.0.1:{}", self.port);
@@ -55,7 +55,7 @@ pub(super) fn abort(scene: &Scene<'_>) -> Result<()> {
         text.contains("run aborted") || text.contains("connected | aborted")
     })?;
     healthy(&text)?;
-    // A TUI that is not free again cannot send.
+    // A TUI that is still busy cannot send.
     screen.enter("after the abort")?;
     healthy(&screen.until("the next answer", SOON, |text| text.contains("I have heard: after the abort"))?)
 }
@@ -90,7 +90,7 @@ pub(super) fn pickers(scene: &Scene<'_>) -> Result<()> {
     )
 }
 
-/// Two minutes of nothing, and the client is still there.
+/// Waits two minutes, and checks that the client is still connected.
 pub(super) fn idle(scene: &Scene<'_>, time: Duration) -> Result<()> {
     let screen = scene.tui("30-tui-idle")?;
     thread::sleep(time);
@@ -100,7 +100,7 @@ pub(super) fn idle(scene: &Scene<'_>, time: Duration) -> Result<()> {
     healthy(&text)
 }
 
-/// What no screen should say.
+/// Fails if the screen shows an error.
 fn healthy(text: &str) -> Result<()> {
     for bad in ["event gap", "unknown method", "gateway disconnected", "Error:"] {
         let line = text.lines().find(|line| line.contains(bad));

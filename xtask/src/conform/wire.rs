@@ -1,4 +1,4 @@
-//! A WebSocket to the gateway, driven by hand, and everything that came through it on record.
+//! A scripted WebSocket client that records all frames.
 
 use std::{
     collections::VecDeque,
@@ -24,30 +24,30 @@ use tokio_tungstenite::{
 use super::client::Protocol;
 use crate::gateway::TOKEN;
 
-/// No answer takes this long.
+/// Time limit of a response.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came through the socket.
+/// What was received.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Heard {
     /// A frame.
     Frame(Value),
-    /// The end, with its code and reason.
+    /// The close frame, with its code and reason.
     Closed(u16, String),
 }
 
-/// One connection.
+/// A connection.
 pub(super) struct Wire {
     runtime: Runtime,
     socket: WebSocketStream<TcpStream>,
-    /// What came and was not asked for yet.
+    /// Received frames that were not consumed yet.
     waiting: VecDeque<Value>,
     record: File,
     protocol: u8,
     asked: u32,
 }
 
-/// Where to connect, as whom, and where what is heard is put on record.
+/// Address, protocol version and file for recorded frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line<'a> {
     pub(super) port: u16,
@@ -56,7 +56,7 @@ pub(super) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The protocol's number.
+    /// Returns the protocol version as a number.
     pub(super) fn number(&self) -> u8 {
         match self.protocol {
             Protocol::Three => 3,
@@ -64,7 +64,7 @@ impl Line<'_> {
         }
     }
 
-    /// The parameters of a good `connect`.
+    /// Returns the parameters of a valid `connect`.
     pub(super) fn connect(&self) -> Value {
         let number = self.number();
         json!({
@@ -75,7 +75,7 @@ impl Line<'_> {
         })
     }
 
-    /// Connects and is welcome.
+    /// Connects and completes the handshake.
     pub(super) fn open(&self) -> Result<Wire> {
         let mut wire = self.knock(&[])?;
         let hello = wire.ask("connect", self.connect())?;
@@ -84,7 +84,7 @@ impl Line<'_> {
         Ok(wire)
     }
 
-    /// Connects, and has not said anything yet; the challenge was heard.
+    /// Connects without sending anything; the challenge has been received.
     pub(super) fn knock(&self, headers: &[(&'static str, &str)]) -> Result<Wire> {
         let mut wire = self.upgrade(headers)?;
         let challenge = wire.next(PATIENCE)?;
@@ -120,19 +120,19 @@ impl Line<'_> {
 }
 
 impl Wire {
-    /// Says something, whatever it is.
+    /// Sends arbitrary text.
     pub(super) fn say(&mut self, text: &str) -> Result<()> {
         let message = Message::text(text);
         self.runtime.block_on(self.socket.send(message)).context("the gateway does not listen any more")
     }
 
-    /// Says something as bytes.
+    /// Sends a binary message.
     pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         let message = Message::binary(bytes.to_vec());
         self.runtime.block_on(self.socket.send(message)).context("the gateway does not listen any more")
     }
 
-    /// Asks, and returns the id of the question.
+    /// Sends a request and returns its id.
     pub(super) fn put(&mut self, method: &str, params: impl Into<Value>) -> Result<String> {
         self.asked += 1;
         let id = format!("q{}", self.asked);
@@ -141,25 +141,25 @@ impl Wire {
         Ok(id)
     }
 
-    /// Asks, and waits for the first answer.
+    /// Sends a request and waits for the first response.
     pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value> {
         let id = self.put(method, params)?;
         self.answer(&id)
     }
 
-    /// Asks for something that must go well; its payload.
+    /// Sends a request that must succeed; returns its payload.
     pub(super) fn get(&mut self, method: &str, params: Value) -> Result<Value> {
         let mut answer = self.ask(method, params)?;
         ensure!(answer["ok"] == true, "`{method}` should be answered well: {answer}");
         Ok(answer["payload"].take())
     }
 
-    /// The next answer to a question.
+    /// Returns the next response to a request.
     pub(super) fn answer(&mut self, id: &str) -> Result<Value> {
         self.find(&format!("an answer to {id}"), |frame| frame["type"] == "res" && frame["id"] == id)
     }
 
-    /// The next `chat` event of a run that is not a part of its words.
+    /// Returns the next `chat` event of a run that is not a delta.
     pub(super) fn last_word(&mut self, run: &str) -> Result<Value> {
         let is_last = |frame: &Value| {
             let payload = &frame["payload"];
@@ -171,7 +171,7 @@ impl Wire {
         Ok(self.find(&format!("the last word of {run}"), is_last)?["payload"].take())
     }
 
-    /// The first frame that is meant, among those that wait or come.
+    /// Returns the first matching frame, among received and future ones.
     pub(super) fn find(&mut self, what: &str, is_meant: impl Fn(&Value) -> bool) -> Result<Value> {
         if let Some(at) = self.waiting.iter().position(&is_meant) {
             return self.waiting.remove(at).context("it was there");
@@ -185,7 +185,7 @@ impl Wire {
         }
     }
 
-    /// Everything that comes within a time, and what waits.
+    /// Returns everything received so far and within a time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<Vec<Value>> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -198,7 +198,7 @@ impl Wire {
         Ok(self.waiting.drain(..).collect())
     }
 
-    /// What comes until the end, and the end.
+    /// Returns what is received until the connection is closed, and the close frame.
     pub(super) fn rest(&mut self) -> Result<(Vec<Value>, u16, String)> {
         let mut frames: Vec<Value> = self.waiting.drain(..).collect();
         loop {

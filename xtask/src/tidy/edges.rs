@@ -1,8 +1,8 @@
-//! Who may use whom. The table is the rule; ARCHITECTURE.md explains it.
+//! Allowed dependencies between crates. The table is the rule; ARCHITECTURE.md explains it.
 
 use serde_json::Value;
 
-/// What may be used besides what is named.
+/// What a crate may depend on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum May {
     /// These, also in tests.
@@ -74,7 +74,7 @@ const ALLOWED: &[(&str, May)] = &[
     ("xtask", May::Use(&[])),
 ];
 
-/// Complains of edges between our crates that the table does not declare.
+/// Reports dependencies between our crates that the table does not allow.
 pub(super) fn check(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();

@@ -1,10 +1,10 @@
-//! The seeded bugs of `chaos/mutants` must fit the tree: one that does not apply tests nothing.
+//! Checks that the seeded bugs of `chaos/mutants` apply to the tree: one that does not apply tests nothing.
 
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result};
 
-/// Names the patches that no longer apply.
+/// Reports the patches that no longer apply.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let folder = root.join("chaos").join("mutants");
     let listing = fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;

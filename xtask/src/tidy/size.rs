@@ -1,14 +1,14 @@
-//! How long things are: a list to read, not a limit.
+//! Lengths of files and functions: a list to read, not a limit.
 
 use super::File;
 
-/// The lines of each Rust file.
+/// Returns the number of lines of each Rust file.
 pub(super) fn files(files: &[File]) -> Vec<(usize, String)> {
     let sized = |file: &File| (file.text.lines().count(), file.path.display().to_string());
     files.iter().filter(|file| file.is_rust()).map(sized).collect()
 }
 
-/// The lines of each function of each Rust file.
+/// Returns the number of lines of each function of each Rust file.
 pub(super) fn functions(files: &[File]) -> Vec<(usize, String)> {
     let mut sized = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
@@ -18,8 +18,8 @@ pub(super) fn functions(files: &[File]) -> Vec<(usize, String)> {
     sized
 }
 
-/// Length, first line and name of each function. Trusts rustfmt: a body ends at the first `}` that is indented like
-/// the line on which the function began.
+/// Returns length, first line and name of each function. Relies on rustfmt: a body ends at the first `}` with the
+/// indentation of the line on which the function begins.
 fn in_text(text: &str) -> Vec<(usize, usize, &str)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -36,7 +36,7 @@ fn in_text(text: &str) -> Vec<(usize, usize, &str)> {
     found
 }
 
-/// The name of the function that begins on a line, if one does.
+/// Returns the name of the function that begins on a line, if one does.
 fn name(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("fn ")?;
     let is_qualifier = |word: &str| matches!(word, "const" | "async" | "unsafe" | "extern") || word.starts_with("pub");

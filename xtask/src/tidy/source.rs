@@ -1,8 +1,8 @@
-//! What a file must and must not say.
+//! Rules for the content of files.
 
 use super::File;
 
-/// Words that no Rust file may hold, and why. Written in two halves, so that this file does not hold them either.
+/// Text that is banned in Rust files, and why. Written in two halves, so that this file does not contain it either.
 const BANNED_IN_RUST: &[(&str, &str)] = &[
     (concat!("#[ig", "nore"), "assert today's behaviour with a FIXME, or delete the test"),
     (concat!("todo", "!("), "finish it, or return an error that says so"),
@@ -12,7 +12,7 @@ const BANNED_IN_RUST: &[(&str, &str)] = &[
 /// Paths that exist on one machine only.
 const MACHINE_PATHS: &[&str] = &[concat!("/wor", "k/main"), concat!("/wor", "k/shared")];
 
-/// Complains of a file.
+/// Reports violations in a file.
 pub(super) fn check(file: &File) -> Vec<String> {
     let path = file.path.display();
     let mut problems = Vec::new();

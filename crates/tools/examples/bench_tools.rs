@@ -38,7 +38,7 @@ const TEXT: usize = 1 << 20;
 const SECRETS: usize = 200;
 /// Number of rounds per search.
 const SEARCHES: usize = 15;
-/// Patterns, and whether the search is case-sensitive. None has so many matches that `grep` stops early.
+/// Patterns, and whether the search is case-sensitive. None has enough matches to stop `grep` early.
 const WORDS: [(&str, bool); 3] = [("needle_in_a_haystack", true), (r"straw_\d+\(needle", true), ("NEEDLE_IN_A", false)];
 /// File name patterns.
 const NAMES: [&str; 2] = ["*.toml", "part_1[0-4]"];

@@ -1,7 +1,8 @@
 //! The `apply_patch` tool: creates, changes, moves and removes several files in one call.
 //!
-//! A patch is applied completely or not at all: it is first evaluated in memory, then all new contents are written to
-//! temporary files beside their targets, and only if that succeeded are files replaced or removed.
+//! Nothing is changed unless the whole patch applies: it is first evaluated in memory, then all new contents are written
+//! to temporary files beside their targets, and only then are files replaced or removed. If one of these last steps
+//! fails, the error says how many files were changed.
 
 mod fit;
 mod parse;
@@ -262,7 +263,7 @@ impl Plan<'_> {
         }
         let staged: Result<Vec<_>, Error> =
             written.iter().map(|(target, text, mode)| target.stage(text.as_bytes(), *mode)).collect();
-        // Only renames and removals remain from here on; they allocate nothing that could run out.
+        // Only renames and removals remain from here on; all new content is already on disk.
         let puts = staged?.into_iter().map(Staged::put);
         for (changed, done) in puts.chain(removed.iter().map(Target::remove)).enumerate() {
             done.map_err(|error| Error::Partly { changed, error: Box::new(error) })?;

@@ -215,7 +215,7 @@ impl Request {
         Self { url: url.into(), accept, key: None, asker: Asker::default() }
     }
 
-    /// Adds an API key header. It is dropped on a redirect to another server.
+    /// Adds an API key header. It is only sent with the first request, not after a redirect.
     pub fn with_key(mut self, header: &'static str, key: HeaderValue) -> Self {
         self.key = Some((header, key));
         self

@@ -56,7 +56,7 @@ fn git_directory(folder: &Path) -> Option<PathBuf> {
         Ok(_) => {
             let link = fs::read_to_string(&git).ok();
             let target = link.as_deref().and_then(|link| link.strip_prefix("gitdir: ")).map(str::trim_end);
-            // A gitlink without a valid target is returned itself; it then counts as a setting that may name a program.
+            // A `.git` file without `gitdir: ` is returned itself; it then counts as a setting that may name a program.
             Some(target.map_or(git, |target| folder.join(target)))
         }
         Err(_) => {

@@ -40,7 +40,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Minimum interval between two sweeps of the workspace for files that a command must not create.
 const SWEEP: Duration = Duration::from_millis(250);
 
-/// Minimum ratio of the pause to the duration of a sweep: large workspaces are swept less often.
+/// Ratio of the pause to the duration of the sweep before it, per running command: large workspaces are swept less
+/// often.
 const PAUSE: u32 = 20;
 
 /// How a command's standard streams are connected.

@@ -67,7 +67,7 @@ impl Filter {
         let mut arguments = arguments.iter();
         while let Some(word) = arguments.next() {
             let is_fine = match word.strip_prefix('-') {
-                // `-` is standard input, not a file; words after a bare `--` are not options.
+                // Not accepted: `-` names standard input like a file, and words after a bare `--` would not be options.
                 Some("" | "-") => false,
                 Some(_) if word.starts_with("--") => self.long.contains(&word.as_str()),
                 Some(letters) if self.counts(letters) => true,

@@ -120,8 +120,8 @@ impl Background {
         Arc::new(self.0.watches.clone())
     }
 
-    /// Writes a workspace file on behalf of something other than a tool: `work` returns its path and content. The write
-    /// is not attributed to a running command. Blocks.
+    /// Runs `work`, which writes a workspace file on behalf of something other than a tool and returns its path and
+    /// content. The write is not attributed to a running command. Blocks.
     pub fn write_file(&self, workspace: &Path, work: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
         self.0.watches.own_one(workspace, work);
     }

@@ -124,7 +124,7 @@ fn messages(parts: &[Part]) -> Vec<Value> {
             Part::Fails => all.push(said(json!([]), "error")),
         }
     }
-    // Cuts between whole turns, so that calls and results stay together.
+    // Truncates to the maximum size without separating calls from their results.
     let mut size = 0;
     let fits = all.iter().take_while(|message| {
         size += message.to_string().len();

@@ -17,7 +17,7 @@ use crate::{
 /// Default number of log lines.
 const LINES: usize = 200;
 
-/// Maximum length of a result in characters.
+/// Maximum size of a log in a result, in bytes.
 const TEXT: usize = 100_000;
 
 /// Maximum time that a poll waits.
@@ -199,7 +199,7 @@ impl Named<'_> {
     /// Returns new output and the state. Optionally waits for the end.
     async fn poll(&self, cx: &ToolCx, wait_ms: Option<f64>) -> ToolResult {
         let wait = wait_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok()).unwrap_or_default().min(WAIT);
-        // Even without waiting, a command that was just sent input gets a chance to respond.
+        // Without a wait, a command that was just sent input gets no time to respond.
         tokio::select! {
             biased;
             () = cx.cancel.cancelled() => {}

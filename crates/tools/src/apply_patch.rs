@@ -1,8 +1,8 @@
 //! The `apply_patch` tool: creates, changes, moves and removes several files in one call.
 //!
-//! Nothing is changed unless the whole patch applies: it is first evaluated in memory, then all new contents are written
-//! to temporary files beside their targets, and only then are files replaced or removed. If one of these last steps
-//! fails, the error says how many files were changed.
+//! Nothing is changed unless the whole patch applies: it is first evaluated in memory, then all new contents are
+//! written to temporary files beside their targets, and only then are files replaced or removed. If one of these last
+//! steps fails, the error says how many files were changed.
 
 mod fit;
 mod parse;

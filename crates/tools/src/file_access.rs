@@ -89,8 +89,8 @@ impl FileAccess {
     }
 
     /// Opens the directory in which a path is read, and returns the path to open in it. The directory is the working
-    /// directory of the run, or a readable one outside of it (a skills folder, or the agent's workspace from a sandbox).
-    /// Blocks.
+    /// directory of the run, or a readable one outside of it (a skills folder, or the agent's workspace from a
+    /// sandbox). Blocks.
     pub(crate) fn open_for_reading(&self, cx: &ToolCx, path: &str) -> Result<(Beneath, String), Error> {
         let workdir = &cx.workdir;
         let at_home = path.strip_prefix("~/").zip(self.policy.home.as_ref());

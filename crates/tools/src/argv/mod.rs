@@ -72,8 +72,8 @@ pub(crate) fn is_many(name: &str) -> bool {
     runners::MANY.contains(&name)
 }
 
-/// Returns how many leading arguments a permanent rule has to fix: only the subcommand, if it is known to be harmless with
-/// any arguments after it. `None` if the rule has to fix all of them.
+/// Returns how many leading arguments a permanent rule has to fix: only the subcommand, if it is known to be harmless
+/// with any arguments after it. `None` if the rule has to fix all of them.
 pub(crate) fn family(name: &str, arguments: &[String]) -> Option<usize> {
     let first = arguments.first()?;
     options::TAME.iter().any(|(program, tame)| *program == name && tame.contains(&first.as_str())).then_some(1)

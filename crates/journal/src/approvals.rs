@@ -1,5 +1,5 @@
-//! What commands wait for an answer, in `approvals/pending.json`, and who may run what, in `exec-approvals.json` as
-//! OpenClaw keeps it. Both are replaced whole, and only their owner can read them.
+//! Files of the exec approvals: pending requests in `approvals/pending.json`, and the policy in `exec-approvals.json`
+//! in OpenClaw's format. Both are replaced as a whole and readable by their owner only.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::disk;
 
-/// The approvals of a state directory. Whoever has the directory's lock has one of these, and nobody else.
+/// Approval files of a state directory. Only the process that holds the directory's lock may use them.
 #[derive(Debug, Clone)]
 pub struct ApprovalFiles {
     pending: PathBuf,
@@ -19,7 +19,7 @@ pub struct ApprovalFiles {
 }
 
 impl ApprovalFiles {
-    /// The approvals of this state directory. Touches nothing yet.
+    /// Creates a handle for the approval files of this state directory. Does not touch the disk.
     pub fn new(state_dir: &Path) -> Self {
         Self {
             pending: state_dir.join("approvals").join("pending.json"),
@@ -27,13 +27,13 @@ impl ApprovalFiles {
         }
     }
 
-    /// The file that says who may run what.
+    /// Returns the path of the policy file.
     pub fn path(&self) -> &Path {
         &self.policy
     }
 
-    /// What waits for an answer. A file that cannot be read is set aside, and nothing waits: what is not known to be
-    /// allowed does not run.
+    /// Reads the pending requests. A file that cannot be parsed is set aside and treated as empty: a command without a
+    /// recorded approval does not run.
     pub async fn load(&self, now_ms: u64) -> Result<Vec<Value>, Error> {
         self.blocking(move |files| {
             let Some(bytes) = disk::read(&files.pending)? else { return Ok(Vec::new()) };
@@ -48,7 +48,7 @@ impl ApprovalFiles {
         .await
     }
 
-    /// Keeps these instead of those before.
+    /// Replaces the pending requests.
     pub async fn save(&self, approvals: Vec<Value>) -> Result<(), Error> {
         self.blocking(move |files| {
             let bytes = serde_json::to_vec_pretty(&json!({"version": 1, "approvals": approvals}))
@@ -58,7 +58,7 @@ impl ApprovalFiles {
         .await
     }
 
-    /// The text that says who may run what; `None` when there is none.
+    /// Reads the text of the policy file; `None` if it does not exist.
     pub async fn policy(&self) -> Result<Option<String>, Error> {
         self.blocking(|files| {
             let Some(bytes) = disk::read(&files.policy)? else { return Ok(None) };
@@ -68,7 +68,7 @@ impl ApprovalFiles {
         .await
     }
 
-    /// Keeps another text instead.
+    /// Replaces the text of the policy file.
     pub async fn set_policy(&self, text: String) -> Result<(), Error> {
         self.blocking(move |files| replace(&files.policy, text.as_bytes())).await
     }

@@ -1,4 +1,5 @@
-//! The second half of a commit: lines go to their files after it, and the database forgets them once they are safe there.
+//! Checkpoints, the second half of a commit: lines are written to their transcripts after the commit, and their rows
+//! are deleted from the database once the files are synced.
 
 use std::{
     collections::BTreeMap,
@@ -20,19 +21,19 @@ use crate::{
     spend::Tally,
 };
 
-/// How many bytes are written to transcripts before a checkpoint comes early.
+/// Number of bytes written to transcripts that triggers an early checkpoint.
 pub(crate) const EARLY: u64 = 4 * 1024 * 1024;
 
-/// What the database still holds though the files are safe; the next commit removes it at no cost of its own.
+/// Data that the database still holds although the files are synced. The next commit deletes it at no extra cost.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Rows of `redo`.
+    /// Sequence numbers of rows of `redo`.
     rows: Vec<i64>,
-    /// The ends of the transcripts that they were for.
+    /// New ends of the transcripts that these rows were for.
     tails: Vec<Tail>,
-    /// Records that belong in their own table, and `None` for deleted ones.
+    /// Session records to move to their own table; `None` for deleted sessions.
     records: BTreeMap<SessionKey, Option<Arc<Record>>>,
-    /// New names that transcripts of deleted sessions have.
+    /// New names of the transcripts of deleted sessions.
     moved: Vec<FileId>,
 }
 
@@ -50,12 +51,12 @@ impl Done {
         self.rows.is_empty() && self.tails.is_empty() && self.moved.is_empty()
     }
 
-    /// Removes it.
+    /// Deletes the obsolete rows and stores what replaces them.
     pub(crate) fn forget(&self, db: &Connection, (tally, keep): (&Tally, u32), now_ms: u64) -> rusqlite::Result<()> {
         if self.is_empty() {
             return Ok(());
         }
-        // Before it is noted up to where all runs have ended: those are not looked at again.
+        // Before `first_open` is advanced, because runs before it are not looked at again.
         tally.store(db, now_ms)?;
         self.forget_rows(db)?;
         for Tail { agent, session, name, length, leaf } in &self.tails {
@@ -84,7 +85,7 @@ impl Done {
         if let [span] = spans[..] {
             let sql = "SELECT coalesce((SELECT min(seq) FROM redo) >= ?1 AND (SELECT max(seq) FROM redo) <= ?2, 0)";
             if db.prepare_cached(sql)?.query_row(params![span.first(), span.last()], |row| row.get(0))? {
-                // Without a condition, SQLite lets go of the pages as they are instead of emptying each.
+                // Without a condition, SQLite drops the pages as a whole instead of emptying each.
                 db.prepare_cached("DELETE FROM redo")?.execute([])?;
                 return Ok(());
             }
@@ -98,7 +99,7 @@ impl Done {
 }
 
 impl Desk {
-    /// Gives transcripts of deleted sessions their new names.
+    /// Renames the transcripts of deleted sessions.
     pub(crate) fn finish_moves(&mut self) -> Result<(), Error> {
         while let Some(Move { from, to }) = self.moves.first().cloned() {
             let (old, new) = (self.path(&from), self.path(&to));
@@ -112,7 +113,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Writes committed lines to their file. What fails stays in memory and in the database, and is tried again.
+    /// Writes committed lines to their file. On failure, they stay in memory and in the database, and are retried.
     pub(crate) fn write_pending(&mut self, file: &FileId) -> Result<(), Error> {
         let Some(state) = self.files.get(file).filter(|state| !state.pending.is_empty()) else { return Ok(()) };
         let session = state.session.clone();
@@ -135,8 +136,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Removes from the database what is safe in files, in a commit of its own. One that is the last of a process says
-    /// that this process ended well.
+    /// Deletes what is synced from the database, in a commit of its own. `ends` is the epoch of a process that shuts
+    /// down: its boot is marked as clean.
     pub(crate) fn forget_now(&mut self, now_ms: u64, ends: Option<u64>) -> Result<(), Error> {
         let mut forget = || {
             let tx = self.db.transaction()?;
@@ -155,7 +156,7 @@ impl Desk {
         Ok(())
     }
 
-    /// The files that hold lines which are not known to be safe. Lines that could not be written are tried again.
+    /// Returns the files with lines that may not be synced, after retrying the lines that could not be written before.
     fn unsafe_files(&mut self) -> Vec<FileId> {
         let open: Vec<_> =
             self.files.iter().filter(|(_, state)| !state.rows.is_empty()).map(|(file, _)| file.clone()).collect();
@@ -170,7 +171,7 @@ impl Desk {
     }
 }
 
-/// A file that is being made safe, as it was when that began.
+/// A file that is being synced, and its state when the sync began.
 struct Syncing {
     file: FileId,
     rows: Vec<i64>,
@@ -179,13 +180,13 @@ struct Syncing {
 }
 
 impl Room {
-    /// Makes what was written to transcripts safe. Commits go on meanwhile. Says whether there is more to do.
+    /// Syncs the transcripts that were written to. Commits continue meanwhile. Returns true if more work is left.
     pub(crate) fn checkpoint(&self) -> Result<bool, Error> {
         let now = (self.now_ms)();
         let mut desk = self.desk();
         self.health.check()?;
         if !desk.done.is_empty() {
-            // No commit came by since the last time.
+            // No commit has deleted these rows since the last checkpoint.
             desk.forget_now(now, None)?;
         }
         desk.forget_resting(IN_MIND);
@@ -235,7 +236,7 @@ impl Room {
         }
     }
 
-    /// Makes everything safe and leaves nothing behind in the database. To be called at stop.
+    /// Syncs everything and leaves no redo rows in the database. Called at shutdown.
     pub(crate) fn settle(&self) -> Result<(), Error> {
         self.keep_notes()?;
         self.checkpoint()?;

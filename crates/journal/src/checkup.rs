@@ -1,6 +1,6 @@
-//! What can be seen of a state directory without taking it, and how its transcripts are put right.
+//! Inspection of a state directory without taking its lock, and the repair of its transcripts.
 //!
-//! Looking changes nothing. What it finds is for people; a start makes up for a crash by itself.
+//! Inspection changes nothing; its results are for the operator. Recovery from a crash happens at start-up, without it.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -21,40 +21,40 @@ use crate::{
     volume,
 };
 
-/// A file that is not as it should be.
+/// A damaged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Kind of damage.
     pub kind: FlawKind,
 }
 
-/// What is wrong with a file.
+/// Kind of damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlawKind {
-    /// It ends in the middle of a line.
+    /// The file ends in the middle of a line.
     Torn,
-    /// So many of its lines, or its header, make no sense.
+    /// Number of lines that cannot be parsed, counting a missing header.
     Damaged(usize),
-    /// Records of sessions that are no JSON object.
+    /// A `sessions.json` that is not a JSON object, with the reason.
     NoRecords(String),
-    /// The system does not let it be read.
+    /// The file cannot be read, with the reason.
     Unreadable(String),
 }
 
-/// What there is of conversations.
+/// Summary of the transcripts in a state directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transcripts {
-    /// How many transcripts there are.
+    /// Number of transcripts.
     pub count: usize,
-    /// Whose they are: the names of the agents' folders.
+    /// Names of the agents' folders.
     pub agents: Vec<String>,
-    /// Those that are not as they should be, and records that cannot be read.
+    /// Damaged transcripts and unreadable session records.
     pub flaws: Vec<Flaw>,
 }
 
-/// Reads all transcripts and records of sessions.
+/// Reads all transcripts and session records.
 pub fn transcripts(state_dir: &Path) -> io::Result<Transcripts> {
     let mut found = Transcripts::default();
     for agent in names(&state_dir.join("agents"))? {
@@ -92,7 +92,7 @@ fn flaw_of(name: &str, bytes: &[u8]) -> Option<FlawKind> {
     }
 }
 
-/// Whose transcript this is: by its first line, or else by its name.
+/// Returns the session of a transcript: from its header or else from its file name.
 fn session_of(name: &str, bytes: &[u8]) -> Option<SessionId> {
     let first = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let header: Option<Value> = serde_json::from_slice(first).ok();
@@ -102,7 +102,7 @@ fn session_of(name: &str, bytes: &[u8]) -> Option<SessionId> {
     told.and_then(|id| SessionId::parse(id).ok()).or_else(|| SessionId::parse(by_name).ok())
 }
 
-/// The names in a folder, sorted; none if it is not there.
+/// Returns the sorted names in a folder; empty if the folder does not exist.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let listing = match fs::read_dir(folder) {
         Err(reason) if matches!(reason.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -117,28 +117,28 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// How the database is.
+/// Condition of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Database {
-    /// There is none yet.
+    /// No database exists yet.
     None,
-    /// Sound.
+    /// The database is intact.
     Sound,
-    /// A process has it, so nobody else can look.
+    /// Another process holds the lock, so the database cannot be inspected.
     InUse,
-    /// It makes no sense, and is set aside at the next start.
+    /// The database is corrupt; the next start moves it aside.
     Damaged(String),
-    /// It cannot be used, for another reason.
+    /// The database cannot be used for another reason.
     Unusable(String),
 }
 
-/// Looks at the database, unless a process has it.
+/// Inspects the database unless a process holds the lock.
 pub fn database(state_dir: &Path) -> Database {
     let path = state_dir.join("journal").join("journal.db");
     if !path.exists() {
         return Database::None;
     }
-    // Held while it is looked at, so that nobody starts in the middle of it.
+    // Held during the inspection, so that no gateway starts meanwhile.
     let lock = File::open(state_dir.join(LOCK));
     if let Ok(lock) = &lock {
         match lock.try_lock() {
@@ -168,18 +168,18 @@ pub fn database(state_dir: &Path) -> Database {
     }
 }
 
-/// The disk under a state directory.
+/// The file system of a state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// How much room there is, in bytes.
+    /// Free space in bytes.
     pub free: u64,
-    /// Below this, new messages are refused.
+    /// Threshold in bytes below which new messages are refused.
     pub least: u64,
-    /// Why it cannot be trusted, if it cannot.
+    /// Why the file system is refused (a network file system), if it is.
     pub refused: Option<String>,
 }
 
-/// Looks at the disk of a folder that is there.
+/// Inspects the file system of an existing folder.
 pub fn volume(folder: &Path) -> io::Result<Volume> {
     let refused = volume::check(folder).err().map(|error| error.to_string());
     let space = volume::Space::of(folder)?;
@@ -187,7 +187,8 @@ pub fn volume(folder: &Path) -> io::Result<Volume> {
 }
 
 impl Journal {
-    /// Puts all transcripts right, and says which were not. Whatever is taken out of one is kept beside it.
+    /// Repairs all transcripts and returns those that were damaged. Everything removed from a transcript is kept beside
+    /// it.
     pub async fn put_right(&self) -> Result<Vec<PathBuf>, Error> {
         self.blocking(Room::put_right).await
     }

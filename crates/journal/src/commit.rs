@@ -1,4 +1,4 @@
-//! A batch on its way to disk: one transaction, and then its lines to their transcripts.
+//! Commits a batch: one transaction, then its lines are written to their transcripts.
 
 #[cfg(test)]
 mod tests;
@@ -30,35 +30,35 @@ use crate::{
     spend::Tally,
 };
 
-/// What is found out about a batch before its transaction.
+/// Information gathered about a batch before its transaction.
 #[derive(Default)]
 struct Places {
-    /// The transcript of every session that the batch writes to.
+    /// Transcript of every session that the batch writes to.
     files: HashMap<(SessionKey, SessionId), FileId>,
-    /// The headers that runs brought along.
+    /// Headers supplied by the batch's runs.
     headers: HashMap<FileId, Header>,
-    /// Transcripts that nobody can write to now.
+    /// Transcripts that cannot be written to at present.
     barred: HashSet<FileId>,
-    /// When it came.
+    /// Time at which the batch arrived.
     now_ms: u64,
 }
 
-/// What a batch does, as far as its transaction has come.
+/// Effects of a batch so far, while its transaction is open.
 struct Draft<'a> {
     room: &'a Room,
     places: &'a Places,
     known: &'a HashMap<FileId, State>,
     door: Door,
-    /// What is added to transcripts.
+    /// Lines appended per transcript.
     grown: BTreeMap<FileId, Growth>,
-    /// Transcripts of deleted sessions, with what the batch added to them before.
+    /// Transcripts of deleted sessions, with the lines that the batch added to them before the deletion.
     gone: Vec<(Move, Option<Growth>)>,
-    /// New records, and `None` for deleted ones.
+    /// New session records; `None` for deleted sessions.
     records: BTreeMap<SessionKey, Option<Arc<Record>>>,
     next_row: i64,
 }
 
-/// What a batch did, once it is on disk.
+/// Effects of a committed batch.
 struct Written {
     verdicts: Vec<Verdict>,
     late: Vec<Late>,
@@ -69,7 +69,7 @@ struct Written {
     tally: Tally,
 }
 
-/// What is added to one transcript.
+/// Lines appended to one transcript.
 struct Growth {
     session: SessionId,
     offset: u64,
@@ -79,7 +79,7 @@ struct Growth {
 }
 
 impl Room {
-    /// Stores a batch, whole or not at all.
+    /// Commits a batch atomically.
     pub(crate) fn commit(&self, batch: &[Rec]) -> Result<Vec<Verdict>, Error> {
         let mut desk = self.desk();
         self.health.check()?;
@@ -88,7 +88,7 @@ impl Room {
         let began = Instant::now();
         let mut written = self.write(&mut desk, batch, &places, is_shut);
         if matches!(&written, Err(reason) if db::is_full(reason)) && self.reserve.release() {
-            // What was kept is for the runs at work, and not for new ones.
+            // The reserve is meant for active runs, so new runs are still refused.
             written = self.write(&mut desk, batch, &places, true);
         }
         let Some(written) = self.health.sql(written)? else { return Err(self.volume.full(self.layout.state())) };
@@ -110,7 +110,7 @@ impl Room {
         Ok(verdicts)
     }
 
-    /// One transaction; `None` if nothing of the batch was taken because there is no room for it.
+    /// Writes a batch in one transaction. Returns `None` if nothing of it was stored because the disk is full.
     fn write(
         &self,
         desk: &mut Desk,
@@ -149,7 +149,7 @@ impl Room {
         Ok(Some(Written { verdicts, late, grown, gone, records, next_row, tally: door.tally }))
     }
 
-    /// Finds the transcripts that a batch writes to, and puts them right.
+    /// Locates the transcripts that a batch writes to and repairs them.
     fn places(&self, desk: &mut Desk, batch: &[Rec]) -> Result<Places, Error> {
         let mut places = Places { now_ms: (self.now_ms)(), ..Places::default() };
         for rec in batch {
@@ -174,7 +174,7 @@ impl Room {
                 let file = desk.place(key, session, record.as_deref())?;
                 if let Err(reason) = desk.put_right(&file, session, places.now_ms) {
                     self.health.check()?;
-                    // Lines can wait in the journal, but only where it is known what they follow.
+                    // Lines may wait in the journal, but only if their parent entry is known.
                     let waits = desk.files.get(&file).is_some_and(|state| !state.is_flawed);
                     if !waits {
                         error!(%reason, "a transcript cannot be written to; what belongs there is refused");
@@ -190,7 +190,7 @@ impl Room {
         Ok(places)
     }
 
-    /// Takes note of records that are on disk.
+    /// Updates the in-memory index with committed records.
     fn learn(&self, records: BTreeMap<SessionKey, Option<Arc<Record>>>) {
         if records.is_empty() {
             return;
@@ -207,7 +207,7 @@ impl Room {
     }
 }
 
-/// The record that a batch itself gives to a session.
+/// Returns the record that the batch itself sets for a session.
 fn told(batch: &[Rec], key: &SessionKey, session: &SessionId) -> Option<Arc<Record>> {
     batch.iter().find_map(|rec| {
         let Rec::Patch { key: at, record, .. } = rec else { return None };
@@ -265,7 +265,7 @@ impl Draft<'_> {
         Ok(Verdict::Stored)
     }
 
-    /// The session that a key points at.
+    /// Returns the session that a key refers to, including changes made by this batch.
     fn current(&self, key: &SessionKey) -> Option<SessionId> {
         let record = self.records.get(key).cloned().unwrap_or_else(|| self.room.known().get(key));
         record.map(|record| record.session_id.clone())
@@ -296,12 +296,12 @@ impl Draft<'_> {
         self.places.files.get(&(key.clone(), session.clone()))
     }
 
-    /// What the batch adds to a transcript so far; one that is empty begins with its header.
+    /// Returns the lines that the batch appends to a transcript so far. An empty transcript starts with its header.
     fn growth(&mut self, key: &SessionKey, session: &SessionId, timestamp: &str) -> Option<&mut Growth> {
         let file = self.file(key, session)?.clone();
         let (known, headers, next_row) = (self.known, &self.places.headers, &mut self.next_row);
         let growth = self.grown.entry(file).or_insert_with_key(|file| {
-            // What was deleted in this batch begins anew.
+            // A transcript deleted in this batch starts from scratch.
             let is_gone = self.gone.iter().any(|(gone, _)| gone.from == *file);
             let state = known.get(file).filter(|_| !is_gone);
             let (offset, leaf) = state.map_or((0, None), |state| (state.length(), state.leaf.clone()));
@@ -309,7 +309,7 @@ impl Draft<'_> {
             *next_row += 1;
             let mut text = Vec::new();
             if offset == 0 {
-                // Nobody said where the agent works if the first line does not come from a run.
+                // Only runs supply the agent's working directory; a first line from elsewhere leaves it empty.
                 let own = || Header::new(session.clone(), timestamp.to_owned(), String::new());
                 let header = headers.get(file).cloned().unwrap_or_else(own);
                 text = line(&header).unwrap_or_default();
@@ -326,7 +326,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The transcript of a deleted session gets another name; its lines that are on their way go with it.
+    /// Schedules the rename of a deleted session's transcript. Lines not yet written move with it.
     fn part_with(
         &mut self,
         db: &Connection,
@@ -356,7 +356,7 @@ impl Draft<'_> {
         Ok(Some(archive))
     }
 
-    /// Puts the lines where a crash cannot take them.
+    /// Stores the new lines in `redo`, where they survive a crash.
     fn store_lines(&self, db: &Connection) -> rusqlite::Result<()> {
         let gone = self.gone.iter().filter_map(|(gone, growth)| Some((&gone.to, growth.as_ref()?, None)));
         let grown = self.grown.iter().map(|(file, growth)| (file, growth, Some(growth.session.as_str())));
@@ -371,7 +371,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Puts the records beside the lines, on the same page; the next checkpoint brings them to their own table.
+    /// Stores session records in `redo`, on the same page as the lines; the next checkpoint moves them to their own
+    /// table.
     fn store_records(&mut self, db: &Connection) -> rusqlite::Result<Vec<Late>> {
         let mut late = Vec::new();
         for (key, record) in &self.records {
@@ -388,7 +389,7 @@ fn kept(is_kept: bool) -> Verdict {
     if is_kept { Verdict::Stored } else { Verdict::Skipped }
 }
 
-/// A value as one line.
+/// Serializes a value as one line of JSON.
 fn line(value: &impl Serialize) -> rusqlite::Result<Vec<u8>> {
     let text = serde_json::to_vec(value);
     let mut text = text.map_err(|reason| rusqlite::Error::ToSqlConversionFailure(Box::new(reason)))?;
@@ -396,14 +397,14 @@ fn line(value: &impl Serialize) -> rusqlite::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A time as a part of a file name.
+/// Formats a time for use in a file name.
 fn stamp(now_ms: u64) -> String {
     let at = i64::try_from(now_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
     format!("{at:.3}").replace(':', "-")
 }
 
 impl Desk {
-    /// Brings the lines of a batch that is on disk to their transcripts.
+    /// Writes the lines of a committed batch to their transcripts.
     fn apply(&mut self, grown: BTreeMap<FileId, Growth>, gone: Vec<(Move, Option<Growth>)>) {
         for (moved, growth) in gone {
             let mut state = self.files.remove(&moved.from).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Scheduled jobs as OpenClaw keeps them: `cron/jobs.json`, and the story of each job in `cron/runs/<job>.jsonl`.
+//! Scheduled jobs in OpenClaw's format: `cron/jobs.json`, and the run history of each job in `cron/runs/<job>.jsonl`.
 //!
-//! The file is replaced whole, and the one before stays beside it as `jobs.json.bak`. A file that cannot be read is
-//! never written over: a copy is set aside, and nothing is scheduled until somebody has looked at it.
+//! The file is replaced as a whole; its previous version stays beside it as `jobs.json.bak`. A file that cannot be
+//! parsed is never overwritten: a copy is set aside, and nothing is scheduled until an operator has fixed it.
 
 use std::{
     fs,
@@ -15,31 +15,31 @@ use serde_json::{Map, Value, json};
 
 use crate::disk;
 
-/// From how many bytes a story is cut.
+/// Size in bytes from which a run history is truncated.
 const STORY_BYTES: u64 = 2_000_000;
-/// How many of its last lines stay then.
+/// Number of lines that truncation keeps.
 const STORY_LINES: usize = 2_000;
 
-/// The jobs of a state directory. Whoever has the directory's lock has one of these, and nobody else.
+/// Cron files of a state directory. Only the process that holds the directory's lock may use them.
 #[derive(Debug, Clone)]
 pub struct CronFiles {
     file: PathBuf,
-    /// Held while something is written. Holds the members of the file that are not the jobs, once they are known.
+    /// Held during writes. Contains the file's members other than `jobs`, once the file was read.
     rest: Arc<Mutex<Option<Map<String, Value>>>>,
 }
 
 impl CronFiles {
-    /// The jobs of this state directory. Touches nothing yet.
+    /// Creates a handle for the cron files of this state directory. Does not touch the disk.
     pub fn new(state_dir: &Path) -> Self {
         Self::at(state_dir.join("cron").join("jobs.json"))
     }
 
-    /// The jobs in this file, with the story of their runs beside it.
+    /// Creates a handle for this job file; the run histories are beside it.
     pub fn at(file: PathBuf) -> Self {
         Self { file, rest: Arc::default() }
     }
 
-    /// The file of the jobs.
+    /// Returns the path of the job file.
     pub fn path(&self) -> &Path {
         &self.file
     }
@@ -48,23 +48,23 @@ impl CronFiles {
         self.file.parent().unwrap_or(Path::new("."))
     }
 
-    /// The jobs. `now_ms` names the copy of a file that cannot be read.
+    /// Reads the jobs. `now_ms` names the copy of a file that cannot be parsed.
     pub async fn load(&self, now_ms: u64) -> Result<Vec<Value>, Error> {
         self.blocking(move |files| files.read(now_ms)).await
     }
 
-    /// Keeps these jobs instead of those before. Refused until the file was read.
+    /// Replaces the jobs. Fails until the file was read.
     pub async fn save(&self, jobs: Vec<Value>) -> Result<(), Error> {
         self.blocking(move |files| files.write(jobs)).await
     }
 
-    /// Adds a line to the story of a job.
+    /// Appends a line to a job's run history.
     pub async fn append(&self, job: &str, line: Value) -> Result<(), Error> {
         let job = job.to_owned();
         self.blocking(move |files| files.add_line(&job, &line)).await
     }
 
-    /// The story of a job, oldest first. Lines that are no JSON are passed over.
+    /// Returns a job's run history, oldest first. Lines that are not JSON are skipped.
     pub async fn runs(&self, job: &str) -> Result<Vec<Value>, Error> {
         let job = job.to_owned();
         self.blocking(move |files| {
@@ -131,7 +131,8 @@ impl CronFiles {
         disk::publish(&disk::draft(path, &bytes)?, path)
     }
 
-    /// Where the story of a job is. A job's name comes from a file that anybody may have edited.
+    /// Returns the path of a job's run history. The job id is validated because it comes from a file that users may
+    /// edit.
     fn story(&self, job: &str) -> Result<PathBuf, Error> {
         let is_plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
         if job.is_empty() || job.len() > 200 || job.starts_with('.') || !job.chars().all(is_plain) {
@@ -170,7 +171,7 @@ impl CronFiles {
     }
 }
 
-/// The jobs in a file, and what else is in it.
+/// Parses a job file into its jobs and its other members.
 fn understood(bytes: &[u8]) -> Result<(Vec<Value>, Map<String, Value>), String> {
     let file: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
     let Value::Object(mut file) = file else { return Err("it is not an object".to_owned()) };
@@ -181,7 +182,7 @@ fn understood(bytes: &[u8]) -> Result<(Vec<Value>, Map<String, Value>), String> 
     }
 }
 
-/// Leaves the last lines of a story.
+/// Truncates a run history to its last lines.
 fn shorten(path: &Path) -> Result<(), Error> {
     let text = fs::read(path).map_err(disk::failed("read", path))?;
     let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();

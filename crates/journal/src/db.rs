@@ -1,7 +1,8 @@
-//! The database: how it is opened, what is in it, and what its errors mean.
+//! The database: opening, schema and classification of errors.
 //!
-//! It holds what must be atomic: runs, session records, and the transcript lines that are not yet safe in their files.
-//! One process has it, through one connection; there is no shared-memory file and nobody else can look in meanwhile.
+//! It holds what must be atomic: runs, session records, and transcript lines that are not yet synced to their files.
+//! One process uses it through one connection with an exclusive lock, so there is no shared-memory file, and no other
+//! process can read it meanwhile.
 
 use std::{fs, io::ErrorKind, path::Path, time::Duration};
 
@@ -11,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{disk, layout::Layout};
 
-/// The tables, one step per version.
+/// Schema migrations, one per version.
 const STEPS: [&str; 6] = ["
     CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
@@ -44,9 +45,9 @@ const STEPS: [&str; 6] = ["
     CREATE INDEX outbox_undelivered ON outbox(target) WHERE is_sent = 0;
     CREATE INDEX outbox_final ON outbox(final_at) WHERE final_at IS NOT NULL;
 ",
-    // A row with a key is the record of that session; one without bytes says that it is deleted.
+    // A row with a key holds the record of that session; an empty value means that the session was deleted.
     "ALTER TABLE redo ADD COLUMN skey TEXT",
-    // Ends are numbered, so that after a crash it is known which are not in the sums yet.
+    // Ends of runs are numbered, so that recovery knows which of them are missing in the sums.
     "ALTER TABLE run ADD COLUMN end_no INTEGER;
     CREATE TABLE spend(
         day INTEGER NOT NULL, skey TEXT NOT NULL, session_id TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL,
@@ -57,22 +58,22 @@ const STEPS: [&str; 6] = ["
     CREATE INDEX spend_session ON spend(session_id);
     CREATE INDEX outbox_run ON outbox(delivery ->> 'run');
     ",
-    // Times at which restarts took a run up again; most have none.
+    // Times at which a restart resumed the run; empty for most runs.
     "ALTER TABLE run ADD COLUMN taken_up TEXT",
-    // The processes in which a run started, as epochs with spaces between; and when it was held, as JSON.
+    // Epochs of the processes in which a run started, separated by spaces; and its hold, as JSON.
     "ALTER TABLE run ADD COLUMN epochs TEXT;
     ALTER TABLE run ADD COLUMN hold TEXT;
     ",
 ];
 
-/// A log of at most this many bytes is left behind after a large batch.
+/// Maximum size in bytes of the write-ahead log that is left after a large batch.
 const LOG_LIMIT: i64 = 16 * 1024 * 1024;
 
-/// Opens the database, and makes it if it is not there.
+/// Opens the database; creates it if it does not exist.
 pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
     let path = layout.database();
     let made = disk::make_folder(&layout.journal()).and_then(|_| {
-        // SQLite gives its files the rights of the first, so that one is made here.
+        // SQLite gives its other files the permissions of the database file, so that one is created here.
         disk::private().append(true).create(true).open(&path).map_err(disk::failed("open", &path))
     });
     made.map_err(Trouble::Other)?;
@@ -90,7 +91,7 @@ pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
     };
     migrate(&mut db, version, steps).map_err(|reason| Trouble::of(&reason, &path))?;
     if version == 0 {
-        // A new database: what holds it may be as new, and nothing in it is safe before that is.
+        // A new database: its folders may be new as well, and nothing in it is durable before they are synced.
         for folder in [layout.journal().as_path(), layout.state()] {
             disk::sync_folder(folder).map_err(Trouble::Other)?;
         }
@@ -98,7 +99,7 @@ pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
     Ok(db)
 }
 
-/// The format that this version writes.
+/// Returns the schema version that this build writes.
 pub(crate) fn version() -> usize {
     STEPS.len()
 }
@@ -107,7 +108,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(Duration::ZERO)?;
-    // Before anything else is asked: only then does the log need no shared memory.
+    // Must come first: only then does the write-ahead log need no shared memory.
     db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "FULL")?;
@@ -129,19 +130,19 @@ fn migrate(db: &mut Connection, version: usize, steps: &[&str]) -> rusqlite::Res
     tx.commit()
 }
 
-/// What is wrong with the database, by what can be done about it.
+/// A database error, classified by what can be done about it.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// What it holds makes no sense: it has to be set aside.
+    /// The content is corrupt: the database has to be moved aside.
     Corrupt(String),
-    /// The disk failed, and nobody knows what of the last batch is on it: the process has to end.
+    /// The disk failed, and it is unknown how much of the last batch is on it: the process has to exit.
     Broken(String),
-    /// Anything that may be better the next time.
+    /// Any other error; a retry may succeed.
     Other(Error),
 }
 
 impl Trouble {
-    /// Sorts what SQLite says.
+    /// Classifies an SQLite error.
     pub(crate) fn of(reason: &rusqlite::Error, path: &Path) -> Self {
         let path = path.display();
         let not_ours = matches!(
@@ -164,7 +165,7 @@ impl Trouble {
         }
     }
 
-    /// What callers are told.
+    /// Converts to the error that callers receive.
     pub(crate) fn told(self, path: &Path) -> Error {
         let path = path.display();
         match self {
@@ -181,12 +182,12 @@ impl Trouble {
     }
 }
 
-/// Whether a write failed because the disk is full.
+/// True if a write failed because the disk is full.
 pub(crate) fn is_full(reason: &rusqlite::Error) -> bool {
     reason.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
-/// Leaves a note that the database was found damaged, so that the next start sets it aside.
+/// Marks the database as damaged, so that the next start moves it aside.
 pub(crate) fn mark_suspect(path: &Path) {
     if let Err(reason) = fs::write(suspect(path), "found damaged; the next start moves the journal aside\n") {
         tracing::warn!(%reason, "the next start will not know that the journal is damaged");
@@ -197,7 +198,7 @@ fn suspect(path: &Path) -> std::path::PathBuf {
     path.with_added_extension("suspect")
 }
 
-/// Moves a damaged database away, with its log.
+/// Moves a damaged database and its log aside.
 pub(crate) fn set_aside(layout: &Layout, now_ms: u64) -> Result<(), Error> {
     let path = layout.database();
     let aside = path.with_added_extension(format!("corrupt-{now_ms}"));
@@ -213,18 +214,18 @@ pub(crate) fn set_aside(layout: &Layout, now_ms: u64) -> Result<(), Error> {
     disk::sync_folder(&layout.journal())
 }
 
-/// A value as JSON, for a column.
+/// Serializes a value as JSON for a column.
 pub(crate) fn json(value: &impl Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|reason| rusqlite::Error::ToSqlConversionFailure(Box::new(reason)))
 }
 
-/// A column of JSON, or `None` where there is none.
+/// Parses a JSON column; `None` if it is NULL.
 pub(crate) fn parsed<T: DeserializeOwned>(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(column)?;
     text.map(|text| serde_json::from_str(&text).map_err(nonsense)).transpose()
 }
 
-/// A column that holds a name.
+/// Parses an identifier column; `None` if it is NULL.
 pub(crate) fn named<T, E>(
     row: &rusqlite::Row<'_>,
     column: &str,
@@ -237,12 +238,12 @@ where
     text.map(|text| parse(&text).map_err(nonsense)).transpose()
 }
 
-/// An error for a column that is empty and never should be.
+/// Returns an error for a column that is unexpectedly NULL.
 pub(crate) fn missing() -> rusqlite::Error {
     nonsense(std::io::Error::other("a column is empty that never is"))
 }
 
-/// An error for what we wrote ourselves and cannot read.
+/// Returns an error for a stored value that cannot be parsed.
 pub(crate) fn nonsense(reason: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(reason))
 }
@@ -251,7 +252,7 @@ pub(crate) fn nonsense(reason: impl std::error::Error + Send + Sync + 'static) -
 mod tests {
     use super::*;
 
-    // Format 5 is the last one that landed before this.
+    // Format 5 is the last one before holds and epochs.
     #[test]
     fn an_open_run_of_format_5_is_found_without_attempts_and_is_not_held() {
         let state = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! What the one writer has before it: the database, and what is known of the transcripts that were touched.
+//! State of the single writer: the SQLite connection and a cache of the transcripts that were touched.
 //!
-//! A transcript is looked at when it is touched first, and again whenever its length is not what it should be: then
-//! somebody else wrote, cut or removed it.
+//! A transcript is read when it is first touched, and again whenever its length is not the expected one: another
+//! program then wrote, truncated or removed it.
 
 use std::{collections::HashMap, fs, path::PathBuf, sync::Arc};
 
@@ -19,64 +19,64 @@ use crate::{
     transcript,
 };
 
-/// So many transcripts are kept in mind at least; the database tells how the others end.
+/// Cache size above which idle transcripts are dropped; the database stores their ends.
 pub(crate) const IN_MIND: usize = 1_024;
 
-/// What the one writer has before it.
+/// State of the single writer.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) db: Connection,
     pub(crate) layout: Arc<Layout>,
     pub(crate) health: Arc<Health>,
     pub(crate) files: HashMap<FileId, State>,
-    /// The names of the transcripts that were touched.
+    /// File names of the transcripts that were touched.
     pub(crate) names: HashMap<(AgentId, SessionId), String>,
-    /// Transcripts of deleted sessions that do not have their new name yet.
+    /// Transcripts of deleted sessions that are not renamed yet.
     pub(crate) moves: Vec<Move>,
-    /// Records that are in `redo` and not yet in their own table.
+    /// Session records that are in `redo` and not yet in their own table.
     pub(crate) late: Vec<Late>,
-    /// The number of the next row of `redo`; none is used twice in the life of a process.
+    /// Sequence number of the next row of `redo`; never reused during the life of a process.
     pub(crate) next_row: i64,
-    /// What the next commit removes from the database because the files are safe.
+    /// Rows that the next commit deletes because the files are synced.
     pub(crate) done: Done,
-    /// How many of the newest runs are remembered.
+    /// Number of newest runs to keep.
     pub(crate) keep: u32,
-    /// What the runs took that ended since.
+    /// Token usage of the runs that ended since the sums were last stored.
     pub(crate) tally: Tally,
-    /// Bytes that were written to transcripts since the last checkpoint.
+    /// Bytes written to transcripts since the last checkpoint.
     pub(crate) unsynced: u64,
-    /// Whether the database says that this process ended well.
+    /// True if the database marks this process as cleanly stopped.
     pub(crate) is_marked_clean: bool,
 }
 
-/// What is known of a transcript.
+/// Cached state of a transcript.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Its session; `None` once it was deleted.
+    /// Session of the transcript; `None` once it was deleted.
     pub(crate) session: Option<SessionId>,
-    /// How long the file is, as far as we wrote or read it.
+    /// Length of the file according to the last read or write.
     pub(crate) disk: u64,
     /// Committed lines that are not in the file yet; they belong at its end.
     pub(crate) pending: Vec<u8>,
-    /// The last entry: the parent of the next.
+    /// Last entry: the parent of the next one.
     pub(crate) leaf: Option<EntryId>,
-    /// Whether a write failed, so that a part of what is pending may be in the file.
+    /// True if a write failed, so that a part of `pending` may be in the file.
     pub(crate) is_partial: bool,
-    /// Whether the file must be put right before lines are added.
+    /// True if the file must be repaired before lines are appended.
     pub(crate) is_flawed: bool,
-    /// Whether the file is new, so that its folder must be synced, too.
+    /// True if the file is new, so that its folder must be synced as well.
     pub(crate) is_new: bool,
-    /// The rows of `redo` whose lines are not known to be safe in the file.
+    /// Rows of `redo` whose lines may not be synced to the file yet.
     pub(crate) rows: Vec<i64>,
 }
 
 impl State {
-    /// Where the next line goes.
+    /// Offset at which the next line will be written.
     pub(crate) fn length(&self) -> u64 {
         self.disk + self.pending.len() as u64
     }
 
-    /// Whether the database knows as much about it, or the file does.
+    /// True if the cached state can be dropped, because the database and the file contain all of it.
     fn is_at_rest(&self) -> bool {
         self.rows.is_empty() && self.pending.is_empty() && !self.is_partial && !self.is_flawed
     }
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// A session's record, or its deletion, on its way to its own table.
+/// A session record, or its deletion, that is not yet in its own table.
 #[derive(Debug)]
 pub(crate) struct Late {
     pub(crate) row: i64,
@@ -94,7 +94,7 @@ pub(crate) struct Late {
     pub(crate) record: Option<Arc<Record>>,
 }
 
-/// A transcript of a deleted session on its way to its new name.
+/// A pending rename of a deleted session's transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) from: FileId,
@@ -102,12 +102,13 @@ pub(crate) struct Move {
 }
 
 impl Desk {
-    /// Where a transcript is.
+    /// Returns the path of a transcript.
     pub(crate) fn path(&self, file: &FileId) -> PathBuf {
         self.layout.transcript(file)
     }
 
-    /// The transcript of a session, wherever its key points by now. `record` may tell its name.
+    /// Locates the transcript of a session, even if its key refers to another session by now. `record` may contain its
+    /// name.
     pub(crate) fn place(
         &mut self,
         key: &SessionKey,
@@ -132,7 +133,8 @@ impl Desk {
         Ok(file)
     }
 
-    /// Sees to it that what is known of a transcript is true. Does not change a file, unless it lacks committed lines.
+    /// Makes sure that the cached state of a transcript matches the file. Changes the file only if it lacks committed
+    /// lines.
     pub(crate) fn touch(&mut self, file: &FileId, session: &SessionId) -> Result<(), Error> {
         let actual = disk::length(&self.path(file))?;
         match self.files.get(file) {
@@ -167,8 +169,8 @@ impl Desk {
         self.look(file, Some(session))
     }
 
-    /// Forgets the transcripts that nothing is on its way to, once there are more than `limit`. To be called when the
-    /// database knows how they end.
+    /// Drops idle transcripts from the cache if it holds more than `limit`. Must be called when the database knows
+    /// their ends.
     pub(crate) fn forget_resting(&mut self, limit: usize) {
         if self.names.len().max(self.files.len()) <= limit {
             return;
@@ -180,12 +182,12 @@ impl Desk {
         self.names.retain(|(agent, _), name| is_known(agent, name));
     }
 
-    /// Learns the state of a transcript from the file itself.
+    /// Reads the state of a transcript from the file itself.
     pub(crate) fn look(&mut self, file: &FileId, session: Option<&SessionId>) -> Result<(), Error> {
         let path = self.path(file);
         let mut state = State { session: session.cloned(), ..State::default() };
         match session {
-            // An empty one need not even be a file.
+            // An empty transcript may not exist as a file.
             Some(session) if disk::length(&path)? > 0 => {
                 let bytes = fs::read(&path).map_err(disk::failed("read", &path))?;
                 let reading = transcript::read(&bytes, session);
@@ -200,7 +202,7 @@ impl Desk {
         Ok(())
     }
 
-    /// What the database remembers of a transcript that is safe on disk.
+    /// Returns the stored end of a synced transcript.
     fn row(&self, agent: &AgentId, session: &SessionId) -> Result<Option<Row>, Error> {
         let find = || {
             let sql = "SELECT name, len, leaf FROM file WHERE agent = ?1 AND session_id = ?2";

@@ -1,4 +1,5 @@
-//! The few things that are done to any file: opened for us alone, made durable, replaced whole, set aside, or blamed.
+//! File operations used by the whole crate: private files, syncing, atomic replacement, setting copies aside, and
+//! errors that name the file.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -9,19 +10,19 @@ use std::{
 
 use homard_store::Error;
 
-/// An error that names the file and what was wanted of it.
+/// Builds an error that names the file and the failed operation.
 pub(crate) fn failed<'a>(wanted: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
     move |reason| Error::Disk(format!("cannot {wanted} {}: {reason}", path.display()))
 }
 
-/// Options for a file that only its owner may read.
+/// Returns options for a file that only its owner may read.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Makes a folder, and those above it, that only its owner may enter. Says whether it is new.
+/// Creates a folder and its parents, accessible to their owner only. Returns true if it is new.
 pub(crate) fn make_folder(path: &Path) -> Result<bool, Error> {
     if path.is_dir() {
         return Ok(false);
@@ -30,17 +31,17 @@ pub(crate) fn make_folder(path: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Makes what was created, renamed or removed in a folder durable.
+/// Makes creations, renames and removals in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(failed("sync folder", path))
 }
 
-/// The bytes of a file, or `None` when there is none.
+/// Reads a file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     missing_is_none(fs::read(path)).map_err(failed("read", path))
 }
 
-/// The bytes of a file from a place on; none when there are none.
+/// Reads a file from an offset on; empty if the file does not exist or ends before.
 pub(crate) fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, Error> {
     let read = || {
         let mut file = File::open(path)?;
@@ -52,13 +53,13 @@ pub(crate) fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, Error> {
     missing_is_none(read()).map(Option::unwrap_or_default).map_err(failed("read", path))
 }
 
-/// How long a file is; one that is not there has no bytes.
+/// Returns the length of a file; 0 if it does not exist.
 pub(crate) fn length(path: &Path) -> Result<u64, Error> {
     let length = missing_is_none(fs::metadata(path).map(|found| found.len()));
     length.map(Option::unwrap_or_default).map_err(failed("look at", path))
 }
 
-/// `None` where a file is not there.
+/// Maps a "not found" error to `None`.
 pub(crate) fn missing_is_none<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Ok(found) => Ok(Some(found)),
@@ -67,12 +68,12 @@ pub(crate) fn missing_is_none<T>(outcome: io::Result<T>) -> io::Result<Option<T>
     }
 }
 
-/// Writes at a place in a file with one call; a file that begins with it is made if it is not there.
+/// Writes at an offset of a file in one call; creates the file only for offset 0.
 ///
-/// What was written of a write that failed is harmless: the same bytes come again to the same place.
+/// A partial write is harmless: the retry writes the same bytes to the same place.
 pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Error> {
     let write = || {
-        // A file that is gone must not come back with a hole where its lines were.
+        // A file that was removed must not reappear with a hole where its lines were.
         let file = private().write(true).create(offset == 0).truncate(false).open(path)?;
         let written = file.write_at(bytes, offset)?;
         let all = written == bytes.len();
@@ -86,7 +87,7 @@ pub(crate) fn sync(path: &Path) -> io::Result<()> {
     private().write(true).open(path)?.sync_data()
 }
 
-/// Ends a file early.
+/// Truncates a file and syncs it.
 pub(crate) fn cut(path: &Path, length: u64) -> Result<(), Error> {
     let cut = || {
         let file = private().write(true).open(path)?;
@@ -96,7 +97,7 @@ pub(crate) fn cut(path: &Path, length: u64) -> Result<(), Error> {
     cut().map_err(failed("cut the torn last line of", path))
 }
 
-/// Writes what is going to replace a file beside it, durable, and says where.
+/// Writes the replacement of a file to a synced temporary file beside it and returns its path.
 pub(crate) fn draft(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
     let draft = path.with_added_extension("tmp");
     let write = || {
@@ -108,14 +109,14 @@ pub(crate) fn draft(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
     Ok(draft)
 }
 
-/// Puts a draft in its place: a reader sees the old bytes or the new ones, also after a crash.
+/// Renames a draft over its target: readers see the old bytes or the new ones, even after a crash.
 pub(crate) fn publish(draft: &Path, path: &Path) -> Result<(), Error> {
     fs::rename(draft, path).map_err(failed("write", path))?;
     path.parent().map_or(Ok(()), sync_folder)
 }
 
-/// Replaces a file whole, for readers that are there at the same time. It does not survive a power cut: for what is said
-/// of a process, which does not either.
+/// Atomically replaces a file without syncing it. Suited for descriptions of the running process, which need not
+/// survive a power cut.
 pub(crate) fn swap(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let draft = path.with_added_extension("tmp");
     let write = || private().write(true).create(true).truncate(true).open(&draft)?.write_all(bytes);
@@ -123,7 +124,7 @@ pub(crate) fn swap(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     fs::rename(&draft, path).map_err(failed("write", path))
 }
 
-/// Keeps bytes of a file beside it, as `<file>.<why>-<time>`.
+/// Saves bytes of a file beside it, as `<file>.<why>-<time>`.
 pub(crate) fn set_aside(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
     let aside = path.with_added_extension(format!("{why}-{now_ms}"));
     let keep = || {
@@ -137,7 +138,7 @@ pub(crate) fn set_aside(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Re
     Ok(())
 }
 
-/// Keeps bytes of a file beside it, unless an earlier copy is there: what is only read may be read often.
+/// Saves bytes of a file beside it unless an earlier copy exists, because files that are only read may be read often.
 pub(crate) fn set_aside_once(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
     let is_there = is_aside(path, why, bytes).map_err(failed("look beside", path))?;
     if is_there { Ok(()) } else { set_aside(path, why, bytes, now_ms) }
@@ -160,7 +161,7 @@ fn is_aside(path: &Path, why: &str, bytes: &[u8]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// An error for a value that has no JSON; our own types all have.
+/// Builds an error for a value that cannot be serialized as JSON; our own types always can.
 pub(crate) fn unwritable(reason: &serde_json::Error) -> Error {
     Error::Disk(format!("a record cannot be written as JSON: {reason}"))
 }

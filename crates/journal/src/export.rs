@@ -1,5 +1,5 @@
-//! `sessions.json`: for OpenClaw and for people. It follows the records at a distance, and is read again only if
-//! somebody else wrote it.
+//! Export of the session records to `sessions.json`, for OpenClaw and for people. The file lags behind the records and
+//! is read back only if another program changed it.
 
 use std::{
     fs,
@@ -16,24 +16,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Room, disk, index, sessions};
 
-/// By what a file is known again.
+/// Fingerprint of a file, to detect foreign changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     size: u64,
     modified: (i64, i64),
-    /// Of its bytes: a copy of a state directory has other times.
+    /// Hash of the content: a copied state directory has other modification times.
     digest: u64,
 }
 
 impl Stamp {
-    /// The stamp of a file, or `None` when there is none.
+    /// Computes the stamp of a file; `None` if it does not exist.
     pub(crate) fn of(path: &Path) -> Result<Option<Self>, Error> {
         let Some((size, modified)) = look(path)? else { return Ok(None) };
         Ok(disk::read(path)?.map(|bytes| Self { size, modified, digest: digest(&bytes) }))
     }
 }
 
-/// A file's size and when it was written, in seconds and nanoseconds.
+/// Size and modification time (seconds, nanoseconds) of a file.
 type Look = (u64, (i64, i64));
 
 fn look(path: &Path) -> Result<Option<Look>, Error> {
@@ -41,14 +41,14 @@ fn look(path: &Path) -> Result<Option<Look>, Error> {
     Ok(found.map(|found| (found.len(), (found.mtime(), found.mtime_nsec()))))
 }
 
-/// Another version may reckon otherwise; then a file is read once more than it had to.
+/// Hashes a file's content. Another version may hash differently; the file is then read once more than necessary.
 fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// Whether a file is one of those that we know. Its bytes are read only if its time is another.
+/// True if a file has one of the given stamps. Its content is read only if its modification time differs.
 pub(crate) fn is_known(path: &Path, stamps: &[Stamp]) -> Result<bool, Error> {
     let Some((size, modified)) = look(path)? else { return Ok(false) };
     let mut alike = stamps.iter().filter(|stamp| stamp.size == size).peekable();
@@ -59,13 +59,13 @@ pub(crate) fn is_known(path: &Path, stamps: &[Stamp]) -> Result<bool, Error> {
     Ok(alike.any(|stamp| Some(stamp.digest) == digest))
 }
 
-/// The stamps of an agent's `sessions.json` as we wrote or read it; two while it is being replaced.
+/// Returns the stamps of an agent's `sessions.json` as it was last written or read; two while it is being replaced.
 pub(crate) fn known(db: &Connection, agent: &AgentId) -> rusqlite::Result<Vec<Stamp>> {
     let known = sessions::meta(db, &note(agent))?;
     Ok(known.and_then(|known| serde_json::from_str(&known).ok()).unwrap_or_default())
 }
 
-/// Remembers the stamps of an agent's `sessions.json`.
+/// Stores the stamps of an agent's `sessions.json`.
 pub(crate) fn remember(db: &Connection, agent: &AgentId, stamps: &[Stamp]) -> rusqlite::Result<()> {
     sessions::set_meta(db, &note(agent), &crate::db::json(&stamps)?)
 }
@@ -90,8 +90,8 @@ impl Room {
         let write = || {
             let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::unwritable(&reason))?;
             let draft = disk::draft(&path, &json)?;
-            // Before it is put in place: a crash in between must not make us take our own file for somebody else's,
-            // and bring back a session that was deleted meanwhile.
+            // Stored before the rename: after a crash in between, our own file must not pass for a foreign one and
+            // bring back a session that was deleted meanwhile.
             let (there, new) = (look(&path)?, Stamp::of(&draft)?);
             let desk = self.desk();
             self.health.check()?;

@@ -1,4 +1,4 @@
-//! What can be told of the journal's work in numbers, what it put right by itself, and small notes of others that it keeps.
+//! Metrics of the journal, reports of its repairs, and the key-value notes that it stores for other crates.
 
 use std::{
     collections::BTreeMap,
@@ -17,28 +17,28 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use crate::{Journal, Room, db, disk, layout::LOCK, sessions};
 
-/// How many repairs wait to be told at most. They are counted all the same.
+/// Maximum number of repairs that wait to be reported. Further ones are only counted.
 const UNTOLD: usize = 1000;
 
-/// The journal's work in numbers, since it was opened.
+/// Metrics of the journal since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Figures {
-    /// How many batches were committed.
+    /// Number of committed batches.
     pub commits: u64,
-    /// How many bytes of transcripts they held.
+    /// Number of transcript bytes in these batches.
     pub bytes: u64,
-    /// How long they took.
+    /// Total duration of the commits.
     pub took: Duration,
-    /// What waits to be delivered, also what nobody knows of whether it was, by its state.
+    /// Number of deliveries not known to have arrived, by state.
     pub outbox: BTreeMap<String, u64>,
-    /// What was put right, by kind.
+    /// Number of repairs by kind.
     pub repairs: BTreeMap<&'static str, u64>,
 }
 
-/// Who hears of repairs.
+/// Callback that receives repairs.
 type Tell = Box<dyn Fn(&'static str) + Send + Sync>;
 
-/// Counts, and what others have noted.
+/// Counters and pending notes.
 #[derive(Default)]
 pub(crate) struct Ticks {
     commits: AtomicU64,
@@ -57,14 +57,14 @@ struct Repairs {
 }
 
 impl Ticks {
-    /// A batch was committed.
+    /// Counts a committed batch.
     pub(crate) fn committed(&self, bytes: u64, took: Duration) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Something was found broken and was put right.
+    /// Counts a repair and reports it.
     pub(crate) fn repaired(&self, kind: &'static str) {
         let mut repairs = self.repairs();
         *repairs.counts.entry(kind).or_default() += 1;
@@ -75,7 +75,7 @@ impl Ticks {
         }
     }
 
-    /// Writes down what others have noted.
+    /// Stores the pending notes.
     pub(crate) fn store_notes(&self, db: &Connection) -> rusqlite::Result<()> {
         let mut notes = self.notes();
         for (name, value) in notes.iter() {
@@ -105,13 +105,13 @@ fn key(name: &str) -> String {
 }
 
 impl Room {
-    /// Writes down what others have noted, if no commit comes by that does.
+    /// Stores the pending notes in a commit of their own, if there are any.
     pub(crate) fn keep_notes(&self) -> Result<(), Error> {
         if self.health.ticks.notes().is_empty() {
             return Ok(());
         }
         let desk = self.desk();
-        // All or none: one note may say something about another.
+        // All or none: notes may depend on one another.
         let store = || {
             let all = desk.db.unchecked_transaction()?;
             self.health.ticks.store_notes(&all)?;
@@ -130,42 +130,42 @@ impl Room {
 }
 
 impl Journal {
-    /// Notes something small under a name, in place of what was noted before. It is on disk a second later, or with
-    /// [`flush`](Self::flush); nobody waits for it.
+    /// Sets a note, replacing its previous value. It is on disk about a second later, or after [`flush`](Self::flush);
+    /// callers do not wait.
     pub fn note(&self, name: &'static str, value: String) {
         self.room.health.ticks.notes().insert(name, value);
         self.room.dirtied.notify_one();
     }
 
-    /// Notes several things at once. They are on disk when this returns, all or none. Blocks.
+    /// Sets several notes atomically. They are on disk when this returns. Blocks.
     pub fn note_now(&self, notes: impl IntoIterator<Item = (&'static str, String)>) -> Result<(), Error> {
         self.room.health.ticks.notes().extend(notes);
         self.room.keep_notes()
     }
 
-    /// What was noted under a name.
+    /// Returns the value of a note.
     pub async fn noted(&self, name: &'static str) -> Result<Option<String>, Error> {
         self.blocking(move |room| room.noted(name)).await
     }
 
-    /// What was noted under a name. Blocks.
+    /// Returns the value of a note. Blocks.
     pub fn noted_now(&self, name: &str) -> Result<Option<String>, Error> {
         self.room.noted(name)
     }
 
-    /// Has somebody hear of everything that is put right, also of what was when the journal was opened.
+    /// Sets the callback for repairs. It also receives the repairs made when the journal was opened.
     pub fn tell_repairs(&self, tell: impl Fn(&'static str) + Send + Sync + 'static) {
         let mut repairs = self.room.health.ticks.repairs();
         std::mem::take(&mut repairs.untold).into_iter().for_each(&tell);
         repairs.tell = Some(Box::new(tell));
     }
 
-    /// The journal's work in numbers. Blocks while a batch is written.
+    /// Returns the metrics. Blocks while a batch is written.
     pub fn figures(&self) -> Result<Figures, Error> {
         let (ticks, health) = (&self.room.health.ticks, &self.room.health);
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let states = |db: &Connection| -> rusqlite::Result<BTreeMap<String, u64>> {
-            // A state is a word, or a word with something about it.
+            // A state is serialized as a string, or as an object with the state as its only key.
             let sql = "SELECT CASE json_type(state) WHEN 'text' THEN state ->> '$' ELSE (SELECT key FROM json_each(state) LIMIT 1) END, count(*)
                        FROM outbox WHERE is_sent = 0 GROUP BY 1";
             db.prepare_cached(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
@@ -181,7 +181,7 @@ impl Journal {
     }
 }
 
-/// What was noted under a name in a state directory that no process has. Blocks; changes nothing.
+/// Returns the value of a note in a state directory that no process holds. Blocks; changes nothing.
 pub fn noted(state_dir: &Path, name: &str) -> Result<Option<String>, Error> {
     let path = state_dir.join("journal").join("journal.db");
     if disk::length(&path)? == 0 {

@@ -1,4 +1,4 @@
-//! Whether the journal can still be written to: after a failed sync nobody knows what is on the disk.
+//! Tracks whether the journal can still be written to: after a failed sync it is unknown what is on the disk.
 
 use std::{
     io,
@@ -15,12 +15,12 @@ use crate::{
     figures::Ticks,
 };
 
-/// Well until it has failed, and never well again after.
+/// Health of the journal. A failure is permanent.
 #[derive(Debug)]
 pub(crate) struct Health {
     failed: watch::Sender<Option<Error>>,
     database: PathBuf,
-    /// What it has done so far. Here, because whoever works on the disk holds this.
+    /// Metrics. Kept here because all code that writes to disk holds a `Health`.
     pub(crate) ticks: Ticks,
 }
 
@@ -29,7 +29,7 @@ impl Health {
         Self { failed: watch::Sender::new(None), database, ticks: Ticks::default() }
     }
 
-    /// An error once the journal has failed.
+    /// Returns the error once the journal has failed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.failed.borrow().clone().map_or(Ok(()), Err)
     }
@@ -43,7 +43,7 @@ impl Health {
         }
     }
 
-    /// Turns what SQLite says into what callers are told.
+    /// Converts an SQLite error and records failures that are permanent.
     pub(crate) fn sql<T>(&self, outcome: rusqlite::Result<T>) -> Result<T, Error> {
         outcome.map_err(|reason| {
             let trouble = Trouble::of(&reason, &self.database);
@@ -59,7 +59,7 @@ impl Health {
         })
     }
 
-    /// An error for a file that could not be synced; a disk that fails there is not trusted any more.
+    /// Builds an error for a failed sync. An I/O error is a permanent failure.
     pub(crate) fn unsynced(&self, path: &Path, reason: io::Error) -> Error {
         let is_final = reason.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
         let error = disk::failed("sync", path)(reason);
@@ -69,7 +69,7 @@ impl Health {
         error
     }
 
-    /// From here on nothing is taken in any more.
+    /// Marks the journal as failed; all later writes are refused.
     pub(crate) fn fail(&self, reason: Error) {
         error!(%reason, "the journal has failed");
         self.failed.send_if_modified(|failed| {

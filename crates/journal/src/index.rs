@@ -1,4 +1,4 @@
-//! Which session each key points at, in memory: the database is the truth, `sessions.json` an export of it.
+//! In-memory index from session keys to records. The database is authoritative; `sessions.json` is an export of it.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
@@ -13,30 +13,30 @@ use crate::{
     layout::{self, SESSION_FILE},
 };
 
-/// The name of the export in a sessions folder.
+/// Name of the export in a sessions folder.
 pub(crate) const FILE: &str = "sessions.json";
 
-/// The records of all agents.
+/// Session records of all agents.
 #[derive(Debug, Default)]
 pub(crate) struct Index(BTreeMap<AgentId, Folder>);
 
-/// The records of one agent, which serialize as its `sessions.json`.
+/// Session records of one agent; serializes as its `sessions.json`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Folder {
     records: BTreeMap<SessionKey, Arc<Record>>,
-    /// What `sessions.json` holds that this version cannot use, to be written back as it was.
+    /// Members of `sessions.json` that this version cannot parse; written back unchanged.
     strange: BTreeMap<String, Box<RawValue>>,
-    /// Whether `sessions.json` is behind.
+    /// True if `sessions.json` is out of date.
     behind: bool,
 }
 
 impl Index {
-    /// Takes in a record that the database holds.
+    /// Inserts a record read from the database.
     pub(crate) fn learn(&mut self, key: SessionKey, record: Record) {
         self.0.entry(layout::home(&key)).or_default().records.insert(key, Arc::new(record));
     }
 
-    /// Takes in a value that cannot be used, to be written back as it was.
+    /// Inserts an unparsable value, to be written back unchanged.
     pub(crate) fn keep(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
         let folder = self.0.entry(agent.clone()).or_default();
         if !folder.records.keys().any(|key| key.as_str() == name) {
@@ -44,7 +44,7 @@ impl Index {
         }
     }
 
-    /// Takes in what somebody else wrote to an agent's `sessions.json`; returns the records that are news.
+    /// Merges an agent's `sessions.json` that another program changed; returns the new and updated records.
     pub(crate) fn merge(&mut self, agent: &AgentId, theirs: Folder) -> Vec<(SessionKey, Arc<Record>)> {
         let ours = self.0.entry(agent.clone()).or_default();
         let mut news = Vec::new();
@@ -59,7 +59,7 @@ impl Index {
         news
     }
 
-    /// The record of a key.
+    /// Returns the record of a key.
     pub(crate) fn get(&self, key: &SessionKey) -> Option<Arc<Record>> {
         self.0.get(&layout::home(key))?.records.get(key).cloned()
     }
@@ -71,40 +71,40 @@ impl Index {
         folder.put(key, record);
     }
 
-    /// Has every `sessions.json` written again.
+    /// Marks every `sessions.json` as out of date.
     pub(crate) fn fall_behind(&mut self) {
         self.0.values_mut().for_each(|folder| folder.behind = true);
     }
 
-    /// Forgets a key.
+    /// Removes a key.
     pub(crate) fn remove(&mut self, key: &SessionKey) {
         let folder = self.0.entry(layout::home(key)).or_default();
         folder.behind |= folder.records.remove(key).is_some();
     }
 
-    /// The agents that have records.
+    /// Returns the agents that have records.
     pub(crate) fn agents(&self) -> Vec<AgentId> {
         self.0.keys().cloned().collect()
     }
 
-    /// All records.
+    /// Returns all records.
     pub(crate) fn all(&self) -> Vec<(SessionKey, Arc<Record>)> {
         let records = self.0.values().flat_map(|folder| &folder.records);
         records.map(|(key, record)| (key.clone(), Arc::clone(record))).collect()
     }
 
-    /// The key whose session has this id.
+    /// Returns the key that refers to this session.
     pub(crate) fn find(&self, session: &SessionId) -> Option<SessionKey> {
         let mut records = self.0.values().flat_map(|folder| &folder.records);
         records.find(|(_, record)| record.session_id == *session).map(|(key, _)| key.clone())
     }
 
-    /// The agents whose `sessions.json` is behind.
+    /// Returns the agents whose `sessions.json` is out of date.
     pub(crate) fn behind(&self) -> Vec<AgentId> {
         self.0.iter().filter(|(_, folder)| folder.behind).map(|(agent, _)| agent.clone()).collect()
     }
 
-    /// Remembers whether an agent's `sessions.json` is behind, and returns what belongs in it.
+    /// Sets whether an agent's `sessions.json` is out of date and returns its content.
     pub(crate) fn snapshot(&mut self, agent: &AgentId, behind: bool) -> Folder {
         let folder = self.0.entry(agent.clone()).or_default();
         folder.behind = behind;
@@ -132,7 +132,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Has the records of threads tell where their transcripts are: OpenClaw does not look for them otherwise.
+    /// Adds the path of the transcript to the records of threads, because OpenClaw does not find it otherwise.
     pub(crate) fn name_threads(&mut self, sessions: &Path) {
         for (key, record) in &mut self.records {
             if record.extra.contains_key(SESSION_FILE) {
@@ -145,12 +145,12 @@ impl Folder {
         }
     }
 
-    /// What cannot be used.
+    /// Returns the values that cannot be parsed.
     pub(crate) fn strange(&self) -> impl Iterator<Item = (&String, &Box<RawValue>)> {
         self.strange.iter()
     }
 
-    /// Takes in one value of `sessions.json`.
+    /// Parses and inserts one member of `sessions.json`.
     fn adopt(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
         let key = SessionKey::parse(&name, agent).map_err(|reason| reason.to_string());
         let key = key.and_then(|key| match layout::home(&key) {
@@ -167,7 +167,8 @@ impl Folder {
         }
     }
 
-    /// Takes in a record unless the one that is there is newer: somebody else may have written `sessions.json` since.
+    /// Inserts a record unless the present one is newer, because another program may have written `sessions.json`
+    /// since.
     fn merge(&mut self, key: SessionKey, record: Record) {
         match self.records.get(&key) {
             Some(there) if there.updated_at > record.updated_at => {
@@ -180,7 +181,7 @@ impl Folder {
     }
 
     fn put(&mut self, key: SessionKey, record: Arc<Record>) {
-        // One name, one value: a record that can be used takes the place of one that cannot.
+        // A key has one value: a valid record replaces an unparsable one.
         self.strange.remove(key.as_str());
         self.records.insert(key, record);
     }

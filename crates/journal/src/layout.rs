@@ -1,4 +1,4 @@
-//! Where things lie in the state directory.
+//! Paths and file names in the state directory.
 
 use std::{
     fs,
@@ -12,16 +12,16 @@ use tracing::warn;
 
 use crate::disk;
 
-/// The name of the file whose lock is the right to a state directory.
+/// Name of the lock file. Its lock grants exclusive use of the state directory.
 pub(crate) const LOCK: &str = "gateway.lock";
 
-/// The name of the file that says which process has that right.
+/// Name of the file that describes the process holding the lock.
 pub(crate) const HOLDER: &str = "gateway.holder.json";
 
-/// Where a record tells the path of its transcript.
+/// Member of a session record that contains the path of its transcript.
 pub(crate) const SESSION_FILE: &str = "sessionFile";
 
-/// How long a file's name may be, in bytes.
+/// Maximum length of a file name in bytes.
 const LONGEST: usize = 255;
 
 /// A state directory.
@@ -29,11 +29,11 @@ const LONGEST: usize = 255;
 pub(crate) struct Layout(PathBuf);
 
 impl Layout {
-    /// Makes the directory if it is not there.
+    /// Creates the directory if it does not exist.
     pub(crate) fn create(state_dir: &Path) -> Result<Self, Error> {
         let state = std::path::absolute(state_dir).map_err(disk::failed("find", state_dir))?;
         if disk::make_folder(&state)? {
-            // Not all may read the folder above; the directory is as good without.
+            // The parent may not be readable; the directory can be used without this sync.
             if let Err(reason) = state.parent().map_or(Ok(()), disk::sync_folder) {
                 warn!(%reason, "a power cut may take the new state directory with it");
             }
@@ -41,53 +41,53 @@ impl Layout {
         Ok(Self(state))
     }
 
-    /// The directory itself.
+    /// Returns the directory itself.
     pub(crate) fn state(&self) -> &Path {
         &self.0
     }
 
-    /// The file whose lock is the right to the directory.
+    /// Path of the lock file.
     pub(crate) fn lock(&self) -> PathBuf {
         self.0.join(LOCK)
     }
 
-    /// The file that says which process has the right to the directory.
+    /// Path of the file that describes the lock's holder.
     pub(crate) fn holder(&self) -> PathBuf {
         self.0.join(HOLDER)
     }
 
-    /// The folder of the database.
+    /// Folder of the database.
     pub(crate) fn journal(&self) -> PathBuf {
         self.0.join("journal")
     }
 
-    /// The database.
+    /// Path of the database.
     pub(crate) fn database(&self) -> PathBuf {
         self.journal().join("journal.db")
     }
 
-    /// The file that keeps some room for a full disk.
+    /// Path of the file that reserves disk space.
     pub(crate) fn reserve(&self) -> PathBuf {
         self.journal().join("reserve.bin")
     }
 
-    /// The folder that holds one folder per agent.
+    /// Folder with one folder per agent.
     pub(crate) fn agents(&self) -> PathBuf {
         self.0.join("agents")
     }
 
-    /// The folder of an agent's transcripts and records.
+    /// Folder of an agent's transcripts and session records.
     pub(crate) fn sessions(&self, agent: &AgentId) -> PathBuf {
         self.agents().join(agent.as_str()).join("sessions")
     }
 
-    /// Makes an agent's folder if it is not there.
+    /// Creates an agent's folder if it does not exist.
     pub(crate) fn make_sessions(&self, agent: &AgentId) -> Result<(), Error> {
         let sessions = self.sessions(agent);
         if disk::make_folder(&sessions)? {
             let mut above = sessions.ancestors().skip(1).take_while(|above| above.starts_with(&self.0));
             if let Err(reason) = above.try_for_each(disk::sync_folder) {
-                // Not there for the next one either, or nobody would make sure of it again.
+                // Removed again: if it stayed, the next call would assume that it is durable.
                 fs::remove_dir(&sessions).map_err(disk::failed("remove", &sessions))?;
                 return Err(reason);
             }
@@ -95,7 +95,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The last transcript of a session that was put aside: by us when it was deleted, by OpenClaw also at a reset.
+    /// Returns the last archived transcript of a session: archived by us at its deletion, or by OpenClaw at a deletion
+    /// or reset.
     pub(crate) fn put_aside(&self, agent: &AgentId, session: &SessionId) -> Result<Option<FileId>, Error> {
         let folder = self.sessions(agent);
         let listing = disk::missing_is_none(fs::read_dir(&folder)).map_err(disk::failed("list", &folder))?;
@@ -109,41 +110,41 @@ impl Layout {
         Ok(last.map(|(_, name)| FileId { agent: agent.clone(), name }))
     }
 
-    /// Where a transcript is.
+    /// Returns the path of a transcript.
     pub(crate) fn transcript(&self, file: &FileId) -> PathBuf {
         self.sessions(&file.agent).join(&file.name)
     }
 }
 
-/// A transcript's place: a file in an agent's folder.
+/// Identifies a transcript: a file name in an agent's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileId {
     pub(crate) agent: AgentId,
     pub(crate) name: String,
 }
 
-/// The name of a transcript as it is for most sessions.
+/// Returns the usual transcript name of a session.
 pub(crate) fn plain_name(session: &SessionId) -> String {
     format!("{session}.jsonl")
 }
 
-/// The name of a thread's transcript, which tells the thread; `None` for other sessions.
+/// Returns the transcript name of a thread's session, which contains the thread id; `None` for other sessions.
 pub(crate) fn thread_name(key: &SessionKey, session: &SessionId) -> Option<String> {
     let parent = key.thread_parent()?;
-    // What is left is `:thread:<id>` or `:topic:<id>`.
+    // The remainder is `:thread:<id>` or `:topic:<id>`.
     let (_, thread) = key.as_str().strip_prefix(parent.as_str())?.strip_prefix(':')?.split_once(':')?;
     let name = format!("{session}-topic-{}.jsonl", encoded(thread));
     (name.len() <= LONGEST).then_some(name)
 }
 
-/// A text as a part of a file name, as OpenClaw writes it: in the way of a URL's component.
+/// Encodes a text for a file name as OpenClaw does, like `encodeURIComponent`.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte);
     let write = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(write).collect()
 }
 
-/// Since when a file is put aside, if it is a transcript of this session that was.
+/// Returns the archive time in a file name if it names an archived transcript of this session.
 fn aside_since<'a>(name: &'a str, session: &SessionId) -> Option<&'a str> {
     let rest = name.strip_prefix(session.as_str())?;
     let (topic, rest) = rest.split_once(".jsonl.")?;
@@ -151,15 +152,15 @@ fn aside_since<'a>(name: &'a str, session: &SessionId) -> Option<&'a str> {
     (topic.is_empty() || topic.starts_with("-topic-")).then_some(at)
 }
 
-/// The agent in whose folder a key's session lies: `global` and `unknown` are with the default agent.
+/// Returns the agent whose folder holds a key's session; `global` and `unknown` belong to the default agent.
 pub(crate) fn home(key: &SessionKey) -> AgentId {
     key.agent().cloned().unwrap_or_else(AgentId::main)
 }
 
-/// The file name that the record tells, as OpenClaw's do for the topics of a group.
+/// Returns the transcript name in a session record, which OpenClaw sets for the topics of a group.
 ///
-/// Only the name counts, so a record cannot point out of its folder; and it must hold the session id, because a
-/// reset may leave the name of the transcript before.
+/// Only the last path component is used, so that a record cannot point outside its folder. It must contain the session
+/// id, because a reset may leave the name of the previous transcript.
 pub(crate) fn told_name(record: &Record) -> Option<&str> {
     let Some(Value::String(path)) = record.extra.get(SESSION_FILE) else { return None };
     let name = Path::new(path).file_name()?.to_str()?;

@@ -1,9 +1,9 @@
 //! The durable store: a redo journal in SQLite beside transcripts and `sessions.json` in OpenClaw's format and layout.
 //!
-//! A batch is one transaction, so it is on disk whole or not at all. Its transcript lines are in the database until their
-//! files are safe; the files stay the long-term truth that people and OpenClaw can read. This crate refuses to know
-//! the loop, the config and the clock. Start with [`Journal`], then `commit` (how a batch gets to disk), `checkpoint`
-//! (how its lines get to their files), `start` (how a crash is made up for) and `export` (how `sessions.json` follows).
+//! A batch is one transaction, so it is stored atomically. Its transcript lines stay in the database until their files
+//! are synced; the files are the long-term truth, which people and OpenClaw can read. This crate does not depend on the
+//! agent loop, the config or the clock. Start with [`Journal`], then `commit` (writes a batch to disk), `checkpoint`
+//! (moves its lines to their files), `start` (crash recovery) and `export` (`sessions.json`).
 #![warn(missing_docs)]
 
 mod approvals;
@@ -56,26 +56,26 @@ pub use start::Boots;
 
 use crate::{desk::Desk, health::Health, index::Index, layout::Layout, reserve::Reserve};
 
-/// How long `sessions.json` may stay behind, and how often it is written at most.
+/// Maximum delay, and minimum interval, of writing `sessions.json`.
 const EXPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// How long lines stay in the database before their files are made safe.
+/// Interval of checkpoints, which sync transcripts and remove their lines from the database.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
 /// A state directory that this process owns for as long as the value lives.
 ///
-/// A caller that goes away in the middle of a call does not stop it: what was begun on disk is finished there.
+/// Dropping the future of a call does not cancel it: a disk operation that was started is completed.
 pub struct Journal {
     room: Arc<Room>,
 }
 
-/// Everything that the calls share. Locks are taken in the order of the fields.
+/// State shared by all calls. Lock order: the order of the fields.
 struct Room {
-    /// Held while `sessions.json` is written, so that there is one such writer.
+    /// Serializes writers of `sessions.json`.
     exporting: Mutex<()>,
-    /// Who holds this is the one writer of the database and of the transcripts.
+    /// State of the single writer of the database and the transcripts.
     desk: Mutex<Desk>,
-    /// The sessions. Changed only by the writer; held for moments, never while the disk works.
+    /// Session index. Changed only by the writer; locked briefly, never during disk I/O.
     known: Mutex<Index>,
     layout: Arc<Layout>,
     health: Arc<Health>,
@@ -84,20 +84,20 @@ struct Room {
     fence: Fence,
     boots: Boots,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Rung when `sessions.json` falls behind.
+    /// Notified when `sessions.json` becomes out of date.
     changed: Notify,
-    /// Rung when lines were written that are not safe yet.
+    /// Notified when lines were written that are not synced yet.
     dirtied: Notify,
-    /// Rung when so many were written that they should be made safe now.
+    /// Notified when enough lines were written for an early checkpoint.
     full: Notify,
-    /// The right to the state directory; let go when the last call is done.
+    /// Lock of the state directory; released when the last call has finished.
     _lock: File,
 }
 
 impl Journal {
-    /// Takes the state directory and makes up for what a crash left undone. Blocks; meant for the start of a process.
+    /// Locks the state directory and recovers from a crash. Blocks; meant for the start of a process.
     ///
-    /// `now_ms` tells the time in milliseconds since the epoch; it names files that are set aside and counts crashes.
+    /// `now_ms` returns the time in milliseconds since the epoch. It names files that are set aside and dates crashes.
     pub fn open(state_dir: &Path, now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Result<Self, Error> {
         let layout = Arc::new(Layout::create(state_dir)?);
         volume::check(layout.state())?;
@@ -128,28 +128,28 @@ impl Journal {
         Ok(Self { room: Arc::new(room) })
     }
 
-    /// The right to write here. A batch with any other is refused.
+    /// Returns the fencing token of this process. Batches with another token are refused.
     pub fn fence(&self) -> Fence {
         self.room.fence.clone()
     }
 
-    /// Says how many of the newest runs are remembered; those of the last day are in any case.
+    /// Sets how many of the newest runs are kept. Runs of the last day are always kept.
     pub fn keep_runs(&self, count: u32) {
         self.room.desk().keep = count;
     }
 
-    /// How the starts before this one went.
+    /// Returns how previous processes ended.
     pub fn boots(&self) -> Boots {
         self.room.boots
     }
 
-    /// Waits until the disk has failed: from then on nothing is taken in, and only a restart can help.
+    /// Waits until the disk has failed. From then on all writes are refused, and only a restart can help.
     pub async fn failed(&self) -> Error {
         self.room.health.failed().await
     }
 
-    /// Makes transcripts safe and keeps `sessions.json` up to date until it is cancelled. Call it once, in a task of its
-    /// own. Without it nothing is lost, but the database grows.
+    /// Runs checkpoints and exports `sessions.json` until it is cancelled. Call it once, in a task of its own. Without
+    /// it nothing is lost, but the database grows.
     pub async fn maintain(&self) {
         tokio::join!(self.keep_safe(), self.keep_exported());
     }
@@ -187,13 +187,13 @@ impl Journal {
         }
     }
 
-    /// Makes everything safe, writes `sessions.json` where it is behind, and notes that this process ended well. To be
-    /// called at stop, after the last commit.
+    /// Syncs everything, exports `sessions.json` and records a clean shutdown. Call it at shutdown, after the last
+    /// commit.
     pub async fn flush(&self) -> Result<(), Error> {
         self.blocking(|room| room.export().and_then(|()| room.settle())).await
     }
 
-    /// Reads from the database.
+    /// Runs a read on the database.
     async fn ask<T, F>(&self, read: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -224,7 +224,8 @@ impl Room {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A checkpoint, and the reserve: made here and not at start, so that nobody waits for it.
+    /// Runs a checkpoint. Also creates the reserve, here rather than at start-up, so that start-up does not wait for
+    /// it.
     fn keep_up(&self) -> Result<bool, Error> {
         self.reserve.keep(&self.volume);
         self.keep_notes()?;

@@ -1,8 +1,8 @@
-//! One process per state directory.
+//! Makes sure that one process uses a state directory.
 //!
 //! The lock is an advisory lock of the operating system on `gateway.lock`. That file is never replaced, because a lock
-//! belongs to a file and not to its name. The holder describes itself in a file beside it that is replaced by a rename, so
-//! a reader sees the description before or the one after, and never a mix.
+//! belongs to the file and not to its name. The holder describes itself in a second file that is replaced by a rename,
+//! so readers never see a mix of two descriptions.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -21,50 +21,50 @@ use crate::{
     layout::{HOLDER, LOCK, Layout},
 };
 
-/// How often a lock is tried whose holder is gone, and how long each waits for the next.
+/// Number of attempts to take a lock whose recorded holder has exited, and the delay between them.
 const TRIES: u32 = 1000;
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Who took the lock last. The lock itself is the operating system's and cannot go stale; this is for people, and for a
-/// takeover, which must not hit a stranger that got the same process id later.
+/// The process that took the lock last. The lock itself belongs to the operating system and cannot go stale; this
+/// description is for people, and for a takeover, which must not signal an unrelated process that got the same process
+/// id later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// When it took the directory, in milliseconds since the epoch.
+    /// Time at which it took the directory, in milliseconds since the epoch.
     pub started_at: u64,
-    /// When the process began, in the system's own ticks since it was switched on; `None` where the system does not tell.
+    /// Start time of the process in the system's clock ticks since boot; `None` if the system does not provide it.
     #[serde(default)]
     pub started: Option<u64>,
 }
 
-/// The process that took a state directory last, if it still is at work.
+/// Returns the process that took a state directory last, if it is still running.
 pub fn holder(state_dir: &Path) -> Option<Holder> {
     recorded(state_dir).find(Holder::is_alive)
 }
 
-/// The processes that are recorded as holders: the one that described itself last, and the one that wrote into the lock
-/// file last, which is another if it is of an earlier version.
+/// Returns the recorded holders: from the description file, and from the lock file, which earlier versions write.
 fn recorded(state_dir: &Path) -> impl Iterator<Item = Holder> {
     let read = |name: &str| serde_json::from_slice(&fs::read(state_dir.join(name)).ok()?).ok();
     [HOLDER, LOCK].into_iter().filter_map(read)
 }
 
-/// When a process began, in ticks since the system was switched on; `None` when there is no such process, or it is dead
-/// and only waits for its parent to notice.
+/// Returns the start time of a process in clock ticks since boot; `None` if it does not exist or is a zombie.
 pub fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program stands in parentheses and may hold anything; the time is the 22nd field, the 20th after it.
+    // The program name stands in parentheses and may contain anything; the start time is the 22nd field, the 20th after
+    // it.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let is_dead = matches!(fields.next()?, "Z" | "X");
     fields.nth(18).filter(|_| !is_dead)?.parse().ok()
 }
 
-/// Takes the directory for as long as the file stays open.
+/// Locks the directory for as long as the file stays open.
 ///
-/// A process that was killed may keep it for a moment: a command that it was just starting has its lock until it begins.
-/// That is waited for; one that is alive is not.
+/// A command that a killed process was just starting inherits its lock until `exec`. This function waits for that, but
+/// not for a holder that is alive.
 pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
     let path = layout.lock();
     let file = disk::private()
@@ -93,8 +93,8 @@ pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Writes the description into the lock file, where earlier versions look for it. Blanks cover a longer text that was
-/// there: cutting it off would be a second step, before which its end could be read.
+/// Writes the description into the lock file, where earlier versions read it. Padding with blanks overwrites a longer
+/// previous text; truncating would be a second step, before which readers would see its end.
 fn write_text(file: &File, holder: &str) -> io::Result<()> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
     file.write_all_at(format!("{holder:<length$}").as_bytes(), 0)
@@ -109,12 +109,12 @@ fn in_use(layout: &Layout, holder: Option<Holder>) -> Error {
 }
 
 impl Holder {
-    /// Whether the process is known to be there.
+    /// True if the process is known to be running.
     fn is_alive(&self) -> bool {
         self.started.is_some() && began(self.pid) == self.started
     }
 
-    /// Whether the process is known to have ended.
+    /// True if the process is known to have exited.
     fn is_gone(&self) -> bool {
         self.started.is_some() && began(self.pid) != self.started
     }
@@ -152,7 +152,7 @@ mod tests {
         child.lock().unwrap();
         thread::scope(|scope| {
             let taken = scope.spawn(|| take(&layout, 2).map(drop));
-            // It opens the file before it tries the lock; from then on it can only wait.
+            // The process opens the file before it tries the lock; from then on it can only wait.
             while openers(&layout.lock()) < 2 {
                 thread::yield_now();
             }
@@ -166,7 +166,7 @@ mod tests {
     fn whoever_reads_sees_the_old_holder_or_the_new_one() {
         let state = tempfile::tempdir().unwrap();
         let layout = Layout::create(state.path()).unwrap();
-        // As long as the other, and longer.
+        // One description of the same length as the other's, and a longer one.
         let times = [1, 20_000_000_000_000];
         drop(take(&layout, times[1]).unwrap());
         thread::scope(|scope| {
@@ -222,7 +222,7 @@ mod tests {
         assert!(matches!(take(&layout, 2), Err(Error::Locked(text)) if text.contains(&me().to_string())));
     }
 
-    /// How often this process has a file open.
+    /// Returns how many descriptors of this process refer to a file.
     fn openers(path: &Path) -> usize {
         let path = path.canonicalize().unwrap();
         let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(|item| fs::read_link(item.ok()?.path()).ok());

@@ -1,4 +1,4 @@
-//! Files that are not as they should be: committed lines that are missing, torn tails, damage, old versions.
+//! Repair of transcripts: missing committed lines, torn tails, damage, old versions.
 
 use std::{fs, path::Path};
 
@@ -14,18 +14,18 @@ use crate::{
     transcript::{self, End},
 };
 
-/// Where committed lines are after [`replay`].
+/// Location of committed lines after [`replay`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Replayed {
-    /// Where they were meant to be, at the end of the file.
+    /// At their offset, at the end of the file.
     InPlace,
-    /// Somewhere else, or not at the end: the file has to be read again.
+    /// Elsewhere, or not at the end: the file has to be read again.
     Elsewhere,
 }
 
-/// Sees to it that `lines`, which were committed for place `offset`, are in a file.
+/// Makes sure that `lines`, committed for position `offset`, are in a file.
 pub(crate) fn replay(path: &Path, offset: u64, lines: &[u8]) -> Result<Replayed, Error> {
-    // One byte more: lines can only begin where another ends.
+    // One byte more: lines can only start where another line ends.
     let bytes = disk::read_from(path, offset.saturating_sub(1))?;
     let tail = if offset == 0 { Some(&bytes[..]) } else { bytes.strip_prefix(b"\n") };
     match tail {
@@ -45,7 +45,7 @@ pub(crate) fn replay(path: &Path, offset: u64, lines: &[u8]) -> Result<Replayed,
     Ok(Replayed::Elsewhere)
 }
 
-/// Whether what is in a file is somebody else's: a whole line that is not one of ours.
+/// True if the tail was written by another program: its first complete line is not one of ours.
 fn is_foreign(tail: &[u8], lines: &[u8]) -> bool {
     let id = |line: &[u8]| -> Option<String> {
         let line: serde_json::Map<String, Value> = serde_json::from_slice(line).ok()?;
@@ -57,7 +57,7 @@ fn is_foreign(tail: &[u8], lines: &[u8]) -> bool {
 }
 
 impl Desk {
-    /// Brings the lines back into a file that lacks them, and makes it safe.
+    /// Restores missing committed lines in a file and syncs it.
     pub(crate) fn mend(&mut self, file: &FileId) -> Result<(), Error> {
         let rows = || {
             let sql = "SELECT off, line FROM redo WHERE agent = ?1 AND name = ?2 ORDER BY seq";
@@ -78,7 +78,7 @@ impl Desk {
         self.look(file, session.as_ref())
     }
 
-    /// Makes a file safe that holds all its lines, so that the database can forget them.
+    /// Syncs a file that contains all its lines, so that the database can delete them.
     pub(crate) fn settle(&mut self, file: &FileId) -> Result<(), Error> {
         let path = self.path(file);
         match disk::missing_is_none(disk::sync(&path)) {
@@ -91,7 +91,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Puts a transcript right, so that lines can be added to it. Whatever is taken out is kept beside it.
+    /// Repairs a transcript, so that lines can be appended. Everything removed is kept beside it.
     pub(crate) fn put_right(&mut self, file: &FileId, session: &SessionId, now_ms: u64) -> Result<(), Error> {
         self.touch(file, session)?;
         if self.files.get(file).is_some_and(|state| !state.is_flawed) {

@@ -1,16 +1,17 @@
-//! Lines of transcripts that older versions wrote, completed to what is written today.
+//! Migration of transcript lines written by older versions.
 //!
-//! Version 1 had no ids and no parents, and compactions counted lines; version 2 called custom messages otherwise.
-//! What is made up depends on the place in the file only, so every reading makes up the same.
+//! Version 1 had no ids and no parents, and its compactions refer to line numbers; version 2 has another name for
+//! custom messages. Generated values depend only on the position in the file, so every read generates the same ones.
 
 use homard_proto::{EntryId, transcript::Entry};
 use serde_json::{Map, Value};
 
-/// Adds what a line lacks; says whether it lacked anything. `ids` are those of the lines before, the header's included.
+/// Adds the missing fields of a line; returns true if any was missing. `ids` are those of the preceding lines,
+/// including the header.
 pub(crate) fn complete(fields: &mut Map<String, Value>, ids: &[Option<EntryId>], last: Option<&Entry>) -> bool {
     let mut changed = false;
     if !fields.contains_key("id") {
-        // Eight hex digits, as everywhere.
+        // Eight hex digits, like all entry ids.
         fields.insert("id".to_owned(), format!("{:08x}", ids.len()).into());
         changed = true;
     }

@@ -1,4 +1,4 @@
-//! The deliveries in the database. What may become of one is said in [`homard_store::outbox`].
+//! Deliveries in the database. The state machine is in [`homard_store::outbox`].
 
 use homard_proto::RunId;
 use homard_store::{Delivery, DeliveryRow, DeliveryState};
@@ -11,14 +11,14 @@ use crate::{
 
 type Result<T> = rusqlite::Result<T>;
 
-/// Queues a delivery; `false` when its id is known.
+/// Queues a delivery; returns `false` if its id is known.
 pub(crate) fn queue(db: &Connection, delivery: &Delivery) -> Result<bool> {
     let sql = "INSERT OR IGNORE INTO outbox(id, target, delivery, state) VALUES (?1, ?2, ?3, ?4)";
     let values = params![delivery.id, json(&delivery.target)?, json(delivery)?, json(&DeliveryState::Queued)?];
     Ok(db.prepare_cached(sql)?.execute(values)? > 0)
 }
 
-/// Takes a delivery a step further; `false` when it cannot go there.
+/// Changes the state of a delivery; returns `false` if the transition is not allowed.
 pub(crate) fn mark(db: &Connection, id: &str, wanted: &DeliveryState, at: u64) -> Result<bool> {
     let sql = "SELECT * FROM outbox WHERE id = ?1";
     let found = db.prepare_cached(sql)?.query_row([id], |row| Ok((row.get("seq")?, decode(row)?))).optional()?;
@@ -32,7 +32,7 @@ pub(crate) fn mark(db: &Connection, id: &str, wanted: &DeliveryState, at: u64) -
     }
 }
 
-/// What is undelivered and was queued before, to the same target.
+/// Returns undelivered rows that were queued earlier for the same target.
 fn before(db: &Connection, seq: i64, row: &DeliveryRow) -> Result<Vec<DeliveryRow>> {
     let sql = "SELECT * FROM outbox WHERE is_sent = 0 AND target = ?1 AND seq < ?2";
     db.prepare_cached(sql)?.query_map(params![json(&row.delivery.target)?, seq], decode)?.collect()
@@ -47,7 +47,7 @@ fn put(db: &Connection, row: &DeliveryRow, at: u64) -> Result<()> {
     Ok(())
 }
 
-/// What was being sent when the last process ended is not known any more: how much that is.
+/// Marks deliveries that were being sent when the last process ended as unknown; returns their number.
 pub(crate) fn lose_track(db: &Connection, now_ms: u64) -> Result<usize> {
     let mut lost = 0;
     for row in undelivered(db)?.iter().filter(|row| row.state == DeliveryState::Sending) {
@@ -59,19 +59,19 @@ pub(crate) fn lose_track(db: &Connection, now_ms: u64) -> Result<usize> {
     Ok(lost)
 }
 
-/// Those that have not arrived, as far as is known, in the order in which they were queued.
+/// Returns deliveries not known to have arrived, in queue order.
 pub(crate) fn undelivered(db: &Connection) -> Result<Vec<DeliveryRow>> {
     let sql = "SELECT * FROM outbox WHERE is_sent = 0 ORDER BY seq";
     db.prepare_cached(sql)?.query_map([], decode)?.collect()
 }
 
-/// Those that a run has queued, in order.
+/// Returns the deliveries queued by a run, in order.
 pub(crate) fn of_run(db: &Connection, run: &RunId) -> Result<Vec<DeliveryRow>> {
     let sql = "SELECT * FROM outbox WHERE delivery ->> 'run' = ?1 ORDER BY seq";
     db.prepare_cached(sql)?.query_map([run.as_str()], decode)?.collect()
 }
 
-/// The run that says what a delivery of this name says, or what a channel calls so.
+/// Returns the run of a delivery, by delivery id or by the channel's message id.
 pub(crate) fn run_of(db: &Connection, name: &str) -> Result<Option<RunId>> {
     let sql = "SELECT delivery ->> 'run' AS run FROM outbox WHERE id = ?1 UNION ALL
                SELECT delivery ->> 'run' FROM outbox WHERE is_sent = 1 AND state ->> '$.sent.providerId' = ?1 LIMIT 1";
@@ -79,7 +79,8 @@ pub(crate) fn run_of(db: &Connection, name: &str) -> Result<Option<RunId>> {
     Ok(found.flatten())
 }
 
-/// Forgets a bite of what is over. Until then nothing with the same id is queued; a run is known for as long.
+/// Deletes a limited number of old finished deliveries. They are kept as long as runs, because a delivery with a known
+/// id is not queued again.
 pub(crate) fn tidy(db: &Connection, now_ms: u64) -> Result<()> {
     let sql = "DELETE FROM outbox WHERE seq IN (SELECT seq FROM outbox WHERE final_at < ?1 LIMIT ?2)";
     db.prepare_cached(sql)?.execute(params![now_ms.saturating_sub(KEEP_FOR), BITE])?;

@@ -1,4 +1,4 @@
-//! Room that is kept for the runs at work: a file that holds nothing, and goes when the disk is full.
+//! Disk space reserved for active runs: a preallocated file without content that is deleted when the disk is full.
 
 use std::{
     fs, io,
@@ -14,10 +14,10 @@ use tracing::{info, warn};
 
 use crate::{disk, volume};
 
-/// How large it is, in bytes.
+/// Size of the reserve in bytes.
 pub(crate) const SIZE: u64 = 16 * 1024 * 1024;
 
-/// The reserve of a state directory.
+/// Reserve of a state directory.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     path: PathBuf,
@@ -26,21 +26,21 @@ pub(crate) struct Reserve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Not there, as far as this process knows.
+    /// Does not exist, as far as this process knows.
     Missing,
-    /// There.
+    /// Exists.
     Kept,
-    /// The file system cannot set room aside.
+    /// The file system does not support preallocation.
     Impossible,
 }
 
 impl Reserve {
-    /// A reserve that is not made yet; that is the background's work.
+    /// Creates a handle; the file itself is created in the background.
     pub(crate) fn at(path: PathBuf) -> Self {
         Self { path, state: Mutex::new(State::Missing) }
     }
 
-    /// Makes it if it is missing and there is room to spare.
+    /// Creates the file if it is missing and enough space is free.
     pub(crate) fn keep(&self, room: &volume::Room) {
         let mut state = self.state();
         if *state != State::Missing || !room.has_to_spare(SIZE) {
@@ -60,10 +60,10 @@ impl Reserve {
         };
     }
 
-    /// Gives the room away; says whether there was any.
+    /// Deletes the file to free its space; returns true if it existed.
     pub(crate) fn release(&self) -> bool {
         let mut state = self.state();
-        // Also one that a process before this one made.
+        // The file may have been created by an earlier process.
         let is_released = self.remove();
         if is_released {
             warn!(path = %self.path.display(), "the disk is full; the room that was kept for runs at work is used now");

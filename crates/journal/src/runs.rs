@@ -1,6 +1,6 @@
-//! The runs in the database, and the one rule about them: each is accepted once and ends once.
+//! Runs in the database, and the rule that each is accepted once and ends once.
 //!
-//! [`homard_store::ledger`] says the same of the memory store, and the tests ask both the same questions.
+//! [`homard_store::ledger`] implements the same rule for the memory store; the tests check both alike.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,46 +20,47 @@ use crate::{
 
 type Result<T> = rusqlite::Result<T>;
 
-/// Ended runs that are younger are remembered, in milliseconds, and with them the events of channels that led to them:
-/// those that tell of one again do so within a day.
+/// Minimum time, in milliseconds, for which ended runs are kept, together with the channel events that started them.
+/// Channels redeliver an event within a day.
 pub(crate) const KEEP_FOR: u64 = 24 * 60 * 60 * 1000;
 
-/// So many of the newest runs are remembered, whatever their age, unless somebody says otherwise.
+/// Default number of newest runs that are kept regardless of age.
 pub(crate) const KEEP_RUNS: u32 = 100_000;
 
-/// How many runs are forgotten at once at most, because commits wait meanwhile.
+/// Maximum number of rows deleted at once, because commits wait meanwhile.
 pub(crate) const BITE: i64 = 1000;
 
-/// What a batch has found out about its runs so far.
+/// State of a batch while its records are checked.
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     /// Runs whose [`Accept`] was refused in this batch.
     refused: HashSet<RunId>,
-    /// What is said to new work, if there is no room for any.
+    /// Reason for refusing new runs, if the disk is low on space.
     shut: Option<String>,
-    /// Whether a message was refused for that.
+    /// True if a message was refused for that reason.
     pub(crate) turned_away: bool,
-    /// What the runs that ended took.
+    /// Token usage of the runs that ended in this batch.
     pub(crate) tally: Tally,
-    /// The process that writes.
+    /// Epoch of the writing process.
     epoch: i64,
 }
 
 impl Door {
-    /// `tally` tells how many ends there were before.
+    /// Creates the state of a batch. `tally` contains the number of the last end.
     pub(crate) fn new(shut: Option<String>, tally: &Tally, epoch: i64) -> Self {
         Self { shut, tally: tally.next(), epoch, ..Self::default() }
     }
 }
 
-/// What only an open run needs of its message.
+/// Data of a message that only an unfinished run needs.
 #[derive(Serialize, Deserialize)]
 struct Asked {
     message: Message,
     options: Options,
 }
 
-/// Takes note of a record and says what becomes of it. Anything but [`Verdict::Stored`] must not be applied.
+/// Applies a record to the run tables and returns its verdict. Records with any verdict other than [`Verdict::Stored`]
+/// must not be applied elsewhere.
 pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdict> {
     let Some(run) = rec.run() else { return Ok(Verdict::Stored) };
     if door.refused.contains(run) {
@@ -76,7 +77,7 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
             change(db, sql, params![run.as_str(), start.header.id.as_str(), start.at, door.epoch])?
         }
         Rec::Input(input) => {
-            // The message of a run that was held and released enters once more.
+            // The message of a held run that was released is entered once more.
             let sql = "UPDATE run SET input_entry = iif(input_entry IS NULL OR (hold ->> 'releasedAt' IS NOT NULL AND
                        hold ->> 'isReentered' IS NULL), ?2, input_entry),
                        hold = iif(hold ->> 'releasedAt' IS NULL, hold, json_set(hold, '$.isReentered', json('true')))
@@ -104,7 +105,7 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
             change(db, sql, params![run.as_str(), at])?
         }
         Rec::Terminal { ended, .. } => end(db, run, ended, &mut door.tally)?,
-        // The calls of earlier messages are answered, and a model may use their ids again.
+        // The calls of earlier assistant messages have results, and a model may reuse their ids.
         Rec::Entry { entry, .. } if assistant(entry).is_some() => {
             let is_open = is_open(db, run)?;
             if is_open {
@@ -119,7 +120,7 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
     Ok(if stored { Verdict::Stored } else { Verdict::Skipped })
 }
 
-/// Runs a statement and says whether it changed anything.
+/// Executes a statement; returns true if it changed a row.
 fn change(db: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<bool> {
     Ok(db.prepare_cached(sql)?.execute(values)? > 0)
 }
@@ -150,7 +151,7 @@ fn take_in(db: &Connection, accept: &Accept, door: &mut Door) -> Result<Verdict>
     Ok(known(db, accept)?.unwrap_or(Verdict::Conflict))
 }
 
-/// What is said to a message whose event or run is known; `None` when neither is.
+/// Returns the verdict for a message whose channel event or run is known; `None` if neither is.
 fn known(db: &Connection, accept: &Accept) -> Result<Option<Verdict>> {
     if let Some(origin) = &accept.origin {
         let mut statement = db.prepare_cached("SELECT * FROM run WHERE origin = ?1")?;
@@ -164,7 +165,7 @@ fn known(db: &Connection, accept: &Accept) -> Result<Option<Verdict>> {
     Ok(Some(if same { Verdict::Duplicate(Box::new(row)) } else { Verdict::Conflict }))
 }
 
-/// Runs that still wait end from here on with the one that takes their messages.
+/// Marks queued runs as absorbed by the run that takes their messages.
 fn absorb(db: &Connection, input: &Input) -> Result<bool> {
     for guest in &input.absorbs {
         let sql = "UPDATE run SET st = 'absorbed', absorbed_by = ?2, session_id = ?3,
@@ -181,7 +182,7 @@ fn add_tool(db: &Connection, run: &RunId, call: &CallId, row: (ToolClass, Option
     change(db, sql, params![run.as_str(), call.as_str(), json(&row.0)?, result])
 }
 
-/// A call is answered; the last open one of its id is meant, because a model may use an id again.
+/// Stores a tool result for the last open call with its id, because a model may reuse an id.
 fn answer(db: &Connection, run: &RunId, result: &ToolResult) -> Result<bool> {
     let Ok(call) = CallId::parse(&result.tool_call_id) else { return Ok(true) };
     let sql = "UPDATE tool SET result = ?3 WHERE run_id = ?1 AND n =
@@ -210,12 +211,12 @@ fn end(db: &Connection, run: &RunId, ended: &Ended, tally: &mut Tally) -> Result
     Ok(true)
 }
 
-/// What is known of a run.
+/// Returns the row of a run.
 pub(crate) fn row(db: &Connection, run: &RunId) -> Result<Option<RunRow>> {
     db.prepare_cached("SELECT * FROM run WHERE run_id = ?1")?.query_row([run.as_str()], decode).optional()
 }
 
-/// The runs that are remembered, the newest first.
+/// Returns stored runs, newest first.
 pub(crate) fn look(db: &Connection, look: &Look) -> Result<Vec<RunRow>> {
     let sql =
         "SELECT * FROM run WHERE seq < coalesce((SELECT seq FROM run WHERE run_id = ?1), iif(?1 IS NULL, 9e18, 0))
@@ -224,8 +225,8 @@ pub(crate) fn look(db: &Connection, look: &Look) -> Result<Vec<RunRow>> {
     db.prepare_cached(sql)?.query_map(params![before, key, look.limit], decode)?.collect()
 }
 
-/// The run to which an event of a channel led. Where ids are unique in a chat only, an event is `<id>#[<chat>]` and its id
-/// is enough.
+/// Returns the run started by a channel event. On channels whose ids are unique only within a chat, an event is
+/// `<id>#[<chat>]` and its id is enough.
 pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
     let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL
                AND (origin ->> 'event' = ?1 OR substr(origin ->> 'event', 1, length(?1) + 2) = ?1 || '#[')
@@ -234,7 +235,7 @@ pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
     Ok(found.flatten())
 }
 
-/// What the runs took that ended after this one.
+/// Returns the token usage of the runs that ended after this end number.
 pub(crate) fn ended_after(db: &Connection, number: i64) -> Result<Tally> {
     let sql = "SELECT * FROM run WHERE seq >= ?1 AND end_no > ?2 ORDER BY end_no";
     let mut statement = db.prepare_cached(sql)?;
@@ -276,10 +277,10 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
     })
 }
 
-/// A run that has not ended, and the line of its own message.
+/// An unfinished run and the entry id of its own message.
 pub(crate) type Open = (Unfinished, Option<EntryId>);
 
-/// The runs that have not ended, in the order in which they were accepted; their lines are yet to be found.
+/// Returns the unfinished runs in the order of acceptance, without their transcript entries.
 pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
     let sql = "SELECT * FROM run WHERE seq >= ?1 AND st IN ('accepted', 'running', 'held') ORDER BY seq";
     let mut statement = db.prepare_cached(sql)?;
@@ -308,7 +309,7 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
     open.collect()
 }
 
-/// How processes ended, by their epoch. Only the newest are remembered.
+/// Returns how processes ended, by epoch. Only the newest are stored.
 fn processes(db: &Connection) -> Result<HashMap<i64, ProcessEnd>> {
     let mut statement = db.prepare_cached("SELECT epoch, clean, epoch = (SELECT max(epoch) FROM boot) FROM boot")?;
     let ended = statement.query_map([], |row| {
@@ -322,8 +323,8 @@ fn processes(db: &Connection) -> Result<HashMap<i64, ProcessEnd>> {
     ended.collect()
 }
 
-/// Every start of a run that noted its process; versions before format 6 did not. A process that is not remembered any more
-/// counts as one that was stopped.
+/// Returns the starts of a run whose process was recorded; versions before format 6 did not record it. A process that
+/// is no longer stored counts as stopped cleanly.
 fn attempts(row: &Row<'_>, known: &RunRow, processes: &HashMap<i64, ProcessEnd>) -> Result<Vec<Attempt>> {
     let epochs: Option<String> = row.get("epochs")?;
     let epochs: Vec<i64> =
@@ -356,13 +357,13 @@ fn tools(db: &Connection, run: &RunId) -> Result<Vec<ToolRow>> {
     rows.collect()
 }
 
-/// All runs before this one have ended.
+/// Returns a sequence number before which all runs have ended.
 fn first_open(db: &Connection) -> Result<i64> {
     let known: Option<String> = crate::sessions::meta(db, "first_open")?;
     Ok(known.and_then(|known| known.parse().ok()).unwrap_or(0))
 }
 
-/// Remembers from where on to look for open runs, and forgets a bite of old runs.
+/// Updates `first_open` and deletes a limited number of old runs.
 pub(crate) fn tidy(db: &Connection, keep: u32, now_ms: u64) -> Result<()> {
     let before = first_open(db)?;
     let sql = "SELECT coalesce((SELECT seq FROM run WHERE seq >= ?1 AND st <> 'ended' ORDER BY seq LIMIT 1),
@@ -371,7 +372,7 @@ pub(crate) fn tidy(db: &Connection, keep: u32, now_ms: u64) -> Result<()> {
     if now != before {
         crate::sessions::set_meta(db, "first_open", &now.to_string())?;
     }
-    // Only the oldest are looked at, so that this costs the same however many there are.
+    // Only the oldest rows are examined, so that the cost does not depend on their total number.
     let sql = "DELETE FROM run WHERE seq IN (SELECT seq FROM
                    (SELECT * FROM run WHERE seq <= (SELECT max(seq) FROM run) - ?1 ORDER BY seq LIMIT ?3)
                WHERE st = 'ended' AND ended_at < ?2)";

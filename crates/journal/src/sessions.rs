@@ -1,4 +1,4 @@
-//! The session records in the database, and its small notes.
+//! Session records and key-value metadata in the database.
 
 use homard_proto::{AgentId, SessionKey, session::Record};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -19,13 +19,13 @@ pub(crate) fn put(db: &Connection, key: &SessionKey, record: &Record) -> Result<
     Ok(())
 }
 
-/// Forgets a key.
+/// Removes a key.
 pub(crate) fn remove(db: &Connection, key: &SessionKey) -> Result<()> {
     db.prepare_cached("DELETE FROM sess WHERE skey = ?1")?.execute([key.as_str()])?;
     Ok(())
 }
 
-/// Notes a record in `redo`, or that it is deleted.
+/// Stores a session record, or its deletion, in `redo`.
 pub(crate) fn note_late(db: &Connection, row: i64, key: &SessionKey, record: Option<&Record>) -> Result<()> {
     let record = record.map(json).transpose()?.unwrap_or_default();
     let sql = "INSERT INTO redo(seq, agent, name, off, skey, line) VALUES (?1, '', '', 0, ?2, ?3)";
@@ -33,7 +33,7 @@ pub(crate) fn note_late(db: &Connection, row: i64, key: &SessionKey, record: Opt
     Ok(())
 }
 
-/// Brings records from `redo` to their own table.
+/// Moves session records from `redo` to their own table.
 pub(crate) fn land(db: &Connection) -> Result<()> {
     let mut statement = db.prepare("SELECT skey, line FROM redo WHERE skey IS NOT NULL ORDER BY seq")?;
     let mut rows = statement.query([])?;
@@ -48,7 +48,7 @@ pub(crate) fn land(db: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// All records, and what `sessions.json` held that could not be used.
+/// Returns all records, and the members of `sessions.json` that could not be parsed.
 pub(crate) fn all(db: &Connection) -> Result<Index> {
     let mut index = Index::default();
     let mut statement = db.prepare("SELECT skey, record FROM sess")?;
@@ -67,7 +67,7 @@ pub(crate) fn all(db: &Connection) -> Result<Index> {
     Ok(index)
 }
 
-/// Remembers what an agent's `sessions.json` holds that cannot be used.
+/// Stores the members of an agent's `sessions.json` that cannot be parsed.
 pub(crate) fn put_strange<'a>(
     db: &Connection,
     agent: &AgentId,
@@ -81,12 +81,12 @@ pub(crate) fn put_strange<'a>(
     Ok(())
 }
 
-/// A small note.
+/// Returns a metadata value.
 pub(crate) fn meta(db: &Connection, name: &str) -> Result<Option<String>> {
     db.prepare_cached("SELECT value FROM meta WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
 }
 
-/// Sets a small note.
+/// Sets a metadata value.
 pub(crate) fn set_meta(db: &Connection, name: &str, value: &str) -> Result<()> {
     db.prepare_cached("INSERT OR REPLACE INTO meta(name, value) VALUES (?1, ?2)")?.execute([name, value])?;
     Ok(())

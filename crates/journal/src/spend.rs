@@ -1,7 +1,7 @@
-//! What models took, summed up by day, session and model.
+//! Token usage summed by day, session and model.
 //!
-//! A run's end is stored with what it took; the sums follow with the next thing that is tidied up, so that a run costs no
-//! page more. Ends are numbered: after a crash, those behind the last one in the sums are added.
+//! The usage of a run is stored with its end; the sums are updated at the next checkpoint, so that a run writes no
+//! extra page. Ends are numbered: after a crash, those after the last summed end are added.
 
 use homard_proto::{AgentId, SessionId, SessionKey, message::Usage};
 use homard_store::{
@@ -18,47 +18,47 @@ use crate::{
 
 type Result<T> = rusqlite::Result<T>;
 
-/// The number of the last end that is in the sums.
+/// Metadata name for the number of the last end included in the sums.
 const SUMMED: &str = "summed_ends";
 
-/// What the runs took whose ends are on disk and not yet in the sums.
+/// Usage of runs whose ends are on disk and not yet in the sums.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     sums: Sums,
-    /// The number of the last end.
+    /// Number of the last end.
     pub(crate) last: i64,
 }
 
 impl Tally {
-    /// What a crash left behind.
+    /// Rebuilds the tally after a crash.
     pub(crate) fn find(db: &Connection) -> Result<Self> {
         let summed: Option<String> = meta(db, SUMMED)?;
         runs::ended_after(db, summed.and_then(|number| number.parse().ok()).unwrap_or(0))
     }
 
-    /// An empty one behind an end of this number.
+    /// Creates an empty tally after the end with this number.
     pub(crate) fn after(last: i64) -> Self {
         Self { sums: Sums::default(), last }
     }
 
-    /// An empty one that goes on with the numbers.
+    /// Creates an empty tally that continues the numbering.
     pub(crate) fn next(&self) -> Self {
         Self::after(self.last)
     }
 
-    /// A run has ended.
+    /// Adds the end of a run.
     pub(crate) fn add(&mut self, key: &SessionKey, session: Option<&SessionId>, ended: &Ended) {
         self.last += 1;
         self.sums.add(key, session, ended);
     }
 
-    /// Adds what is on disk by now.
+    /// Merges a committed tally.
     pub(crate) fn grow(&mut self, more: Self) {
         self.sums.merge(more.sums);
         self.last = more.last;
     }
 
-    /// Puts it into the sums, and forgets those that are old.
+    /// Adds the tally to the stored sums and deletes old sums.
     pub(crate) fn store(&self, db: &Connection, now_ms: u64) -> Result<()> {
         if self.sums.is_empty() {
             return Ok(());
@@ -72,7 +72,7 @@ impl Tally {
         Ok(())
     }
 
-    /// What is looked for, here and in the sums.
+    /// Queries the tally and the stored sums.
     pub(crate) fn look(&self, db: &Connection, period: &Period) -> Result<Vec<Spent>> {
         let mut found = self.sums.find(period);
         match period {

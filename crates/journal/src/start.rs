@@ -1,5 +1,5 @@
-//! How a state directory is taken up again: the sessions, the lines that a crash kept from their files, and how often
-//! that happened of late.
+//! Opening of a state directory: loads the sessions, restores transcript lines that a crash kept from their files, and
+//! counts recent crashes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,20 +26,20 @@ use crate::{
     spend::Tally,
 };
 
-/// A crash counts for so long, in milliseconds.
+/// Time in milliseconds for which a crash counts as recent.
 const OF_LATE: u64 = 5 * 60 * 1000;
 
-/// So many starts are remembered.
+/// Number of starts that are stored.
 const BOOTS: i64 = 100;
 
-/// How the starts before this one went.
+/// How previous processes ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Boots {
-    /// Processes that began in the last five minutes, before this one, and did not end well.
+    /// Processes that started in the last five minutes, before this one, and did not shut down cleanly.
     pub unclean_in_5_min: u32,
 }
 
-/// A state directory that was taken up.
+/// Result of opening a state directory.
 pub(crate) struct Started {
     pub(crate) desk: Desk,
     pub(crate) index: Index,
@@ -47,7 +47,7 @@ pub(crate) struct Started {
     pub(crate) boots: Boots,
 }
 
-/// What the database says at start.
+/// Content of the database at start-up.
 struct Found {
     db: Connection,
     index: Index,
@@ -59,7 +59,7 @@ struct Found {
     tally: Tally,
 }
 
-/// The lines of one transcript that may not be in its file.
+/// Lines of one transcript that may be missing in its file.
 struct Redo {
     session: Option<SessionId>,
     offset: u64,
@@ -68,7 +68,7 @@ struct Redo {
     rows: Vec<i64>,
 }
 
-/// Takes up a state directory. A damaged database is moved away; then the sessions come from `sessions.json`.
+/// Opens a state directory. A damaged database is moved aside; the sessions are then loaded from `sessions.json`.
 pub(crate) fn start(layout: &Arc<Layout>, health: &Arc<Health>, now_ms: u64) -> Result<Started, Error> {
     let path = layout.database();
     let found = match find(layout, health, now_ms) {
@@ -122,7 +122,7 @@ fn find(layout: &Layout, health: &Health, now_ms: u64) -> Result<Found, Trouble>
         take_in(&tx, &mut index, (agent, folder, stamp)).map_err(sort)?;
     }
     if !ended_well(&tx).map_err(sort)? {
-        // It may have stored records after it wrote `sessions.json` last.
+        // The previous process may have stored records after its last export.
         index.fall_behind();
     }
     let (epoch, boots) = count_boot(&tx, now_ms).map_err(sort)?;
@@ -136,10 +136,10 @@ fn find(layout: &Layout, health: &Health, now_ms: u64) -> Result<Found, Trouble>
     Ok(Found { db, index, epoch, boots, moves, redo, next_row, tally })
 }
 
-/// An agent's `sessions.json` as somebody else left it.
+/// An agent's `sessions.json` that another program changed.
 type Foreign = (AgentId, Folder, Option<Stamp>);
 
-/// Reads each `sessions.json` that is not as we left it.
+/// Reads each `sessions.json` that changed since our last export.
 fn changed(
     (layout, health): (&Layout, &Health),
     db: &Connection,
@@ -167,7 +167,7 @@ fn changed(
     Ok(changed)
 }
 
-/// The agents that have a folder.
+/// Returns the agents that have a folder.
 fn on_disk(layout: &Layout) -> Result<Vec<AgentId>, Error> {
     let agents = layout.agents();
     let listing = disk::missing_is_none(fs::read_dir(&agents)).map_err(disk::failed("list", &agents))?;
@@ -193,7 +193,7 @@ fn take_in(db: &Connection, index: &mut Index, (agent, folder, stamp): Foreign) 
     export::remember(db, &agent, stamp.as_slice())
 }
 
-/// Whether the process before this one ended well, or there was none.
+/// True if the previous process shut down cleanly, or there was none.
 fn ended_well(db: &Connection) -> rusqlite::Result<bool> {
     db.query_row("SELECT coalesce((SELECT clean FROM boot ORDER BY epoch DESC LIMIT 1), 1)", [], |row| row.get(0))
 }
@@ -239,7 +239,7 @@ fn redo(db: &Connection) -> rusqlite::Result<BTreeMap<FileId, Redo>> {
 }
 
 impl Desk {
-    /// Sees to it that committed lines are in their file. It is made safe by the next checkpoint.
+    /// Makes sure that committed lines are in their file. The next checkpoint syncs it.
     fn redo(&mut self, file: &FileId, redo: Redo) {
         let Redo { session, offset, leaf, lines, rows } = redo;
         if let Some(session) = &session {

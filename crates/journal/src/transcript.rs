@@ -1,6 +1,6 @@
-//! A transcript as bytes: read with patience, and how a sound one would look.
+//! Tolerant parser of transcripts, and their repaired form.
 //!
-//! Pure: whether a file is rewritten, and when, is decided elsewhere.
+//! Pure: whether and when a file is rewritten is decided elsewhere.
 
 use std::{
     borrow::Cow,
@@ -16,56 +16,56 @@ use serde_json::{Map, Value};
 
 use crate::migrate;
 
-/// A transcript that was read.
+/// A parsed transcript.
 #[derive(Debug, Default)]
 pub(crate) struct Reading<'a> {
-    /// What counts, in file order.
+    /// Valid entries, in file order.
     pub(crate) entries: Vec<Entry>,
-    /// How the file would look without its flaws: every line that is kept, the header first.
+    /// Lines of the repaired file: every line that is kept, the header first.
     lines: Vec<Cow<'a, [u8]>>,
-    /// Lines that are damaged, and a header that is missing.
+    /// Number of damaged lines, counting a missing header.
     pub(crate) damaged: usize,
-    /// Whether lines had to be completed because an older version wrote them.
+    /// True if lines written by an older version had to be migrated.
     pub(crate) is_old: bool,
-    /// How it ends.
+    /// How the file ends.
     pub(crate) end: End,
 }
 
 /// How a transcript ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum End {
-    /// With a whole line.
+    /// With a complete line.
     #[default]
     Whole,
-    /// With a whole line that only lacks its line break.
+    /// With a complete line that lacks only its line break.
     Unbroken,
-    /// With a part of a line, which was never acknowledged and does not count; here the last whole line ends.
+    /// With a partial line, which was never acknowledged and is ignored. Contains the end of the last complete line.
     Torn(usize),
 }
 
 impl Reading<'_> {
-    /// Whether lines can be added to the file as it is.
+    /// True if lines can be appended to the file as it is.
     pub(crate) fn is_sound(&self) -> bool {
         !self.must_be_rewritten() && self.end == End::Whole
     }
 
-    /// Whether the file has to be written anew before lines are added.
+    /// True if the file has to be rewritten before lines are appended.
     pub(crate) fn must_be_rewritten(&self) -> bool {
         self.damaged > 0 || self.is_old
     }
 
-    /// The last entry: the parent of the next.
+    /// Last entry: the parent of the next one.
     pub(crate) fn leaf(&self) -> Option<EntryId> {
         self.entries.last().map(|entry| entry.id.clone())
     }
 
-    /// The file as it should be.
+    /// Returns the content of the repaired file.
     pub(crate) fn sound_text(&self) -> Vec<u8> {
         self.lines.iter().flat_map(|line| line.iter().chain(b"\n")).copied().collect()
     }
 }
 
-/// Reads a transcript. What is damaged stays out of the entries; what only this version does not know stays in the file.
+/// Parses a transcript. Damaged lines yield no entries; lines that only this version does not know stay in the file.
 pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> Reading<'a> {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let (mut text, rest) = bytes.split_at(whole);
@@ -94,14 +94,14 @@ pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> Reading<'a> {
 #[derive(Default)]
 struct Reader<'a> {
     found: Reading<'a>,
-    /// What the header says; `None` when there is none.
+    /// Version in the header; `None` if there is none.
     version: Option<u64>,
-    /// The ids of all lines so far, the header's place included, for versions that counted lines.
+    /// Ids of all lines so far, with a slot for the header, for versions that refer to line numbers.
     ids: Vec<Option<EntryId>>,
     gap: Option<Gap>,
 }
 
-/// Damaged lines leave their children without a parent; these hang on the line before the damage instead.
+/// Reparents entries after damaged lines: children of a lost line are attached to the line before the damage.
 struct Gap {
     known: HashSet<EntryId>,
     before: Option<EntryId>,
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A line that another version may understand: it stays where it is.
+    /// Keeps a line that another version may understand.
     fn keep(&mut self, text: &'a [u8]) {
         self.ids.push(None);
         self.found.lines.push(Cow::Borrowed(text));
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
             return;
         }
         if entry.parent_id.is_none() && !self.found.entries.is_empty() && !has_parent_field(text) && !is_changed {
-            // An old writer left the field out; a line from elsewhere must not cut off all before it.
+            // An old writer omitted the field; a foreign line must not cut off everything before it.
             entry.parent_id = self.found.leaf();
         }
         if let Some(gap) = &mut self.gap {
@@ -197,7 +197,8 @@ fn has_parent_field(text: &[u8]) -> bool {
     serde_json::from_slice(text).is_ok_and(|fields: Map<String, Value>| fields.contains_key("parentId"))
 }
 
-/// A value as one line, without its line break. Our own types all have JSON, and so has what was JSON before.
+/// Serializes a value as one line without its line break. Our own types, and values that were parsed from JSON, always
+/// serialize.
 fn line(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }

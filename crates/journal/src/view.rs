@@ -1,4 +1,4 @@
-//! What readers see: sessions with their transcripts, and the runs that a restart found unfinished.
+//! Reads: sessions with their transcripts, and the unfinished runs that a restart finds.
 
 use std::{
     collections::HashMap,
@@ -18,14 +18,15 @@ use crate::{
 };
 
 impl Room {
-    /// The session that a key points at, with its transcript.
+    /// Returns the session that a key refers to, with its transcript.
     pub(crate) fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         let Some(record) = self.known().get(key) else { return Ok(None) };
         let entries = self.entries(key, &record.session_id, Some(&record))?;
         Ok(Some(Session { record: Arc::unwrap_or_clone(record), entries }))
     }
 
-    /// The lines of a session's transcript, wherever its key points by now; `None` when there are none.
+    /// Returns the entries of a session's transcript, even if its key refers to another session by now; `None` if there
+    /// are none.
     pub(crate) fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
         let entries = self.live_transcript(key, session)?;
         if !entries.is_empty() {
@@ -41,13 +42,13 @@ impl Room {
         Ok(Some(transcript::read(&bytes, session).entries))
     }
 
-    /// The lines of a transcript that was not put aside.
+    /// Returns the entries of a transcript that was not archived.
     pub(crate) fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, Error> {
         let record = self.known().get(key);
         self.entries(key, session, record.as_deref())
     }
 
-    /// The lines of a transcript: those in the file, and those that are on their way to it.
+    /// Returns the entries of a transcript: those in the file, and committed ones that are not written yet.
     fn entries(&self, key: &SessionKey, session: &SessionId, record: Option<&Record>) -> Result<Vec<Entry>, Error> {
         let mut desk = self.desk();
         let file = desk.place(key, session, record)?;
@@ -55,7 +56,7 @@ impl Room {
         let path = desk.path(&file);
         let Some(state) = desk.files.get(&file) else { return Ok(Vec::new()) };
         let (length, pending) = (state.disk, state.pending.clone());
-        // Opened while nobody writes, so that it is the file of this state even if another takes its name.
+        // Opened while the writer is locked, so that it is the file of this state even if another file takes its name.
         let opened = if length > 0 { Some(File::open(&path).map_err(disk::failed("read", &path))?) } else { None };
         drop(desk);
         let mut bytes = Vec::new();
@@ -76,14 +77,14 @@ impl Room {
         Ok(reading.entries)
     }
 
-    /// Remembers that a transcript must be put right before lines are added.
+    /// Marks a transcript as needing repair before lines are appended.
     fn note_flaw(&self, file: &FileId, length: u64) {
         if let Some(state) = self.desk().files.get_mut(file).filter(|state| state.disk == length) {
             state.is_flawed = true;
         }
     }
 
-    /// The runs that have not ended, in the order in which they were accepted.
+    /// Returns the unfinished runs in the order of acceptance.
     pub(crate) fn recover(&self) -> Result<Vec<Unfinished>, Error> {
         let open = runs::unfinished(&self.desk().db);
         let mut read: HashMap<(SessionKey, SessionId), Vec<Entry>> = HashMap::new();
@@ -94,7 +95,7 @@ impl Room {
                 if !read.contains_key(&of) {
                     let record = self.known().get(&of.0);
                     let entries = self.entries(&of.0, &of.1, record.as_deref());
-                    // A run whose transcript cannot be read is still found; it only looks as if it had said nothing.
+                    // A run whose transcript cannot be read is still returned, without entries.
                     let entries = entries.inspect_err(|reason| warn!(%reason, "a run is taken up without its lines"));
                     read.insert(of.clone(), entries.unwrap_or_default());
                 }

@@ -1,4 +1,4 @@
-//! The file system under the state directory: whether it can be trusted, and how much room it has.
+//! The file system of the state directory: whether it can be trusted, and its free space.
 
 use std::{
     fmt, io,
@@ -13,13 +13,13 @@ use crate::disk;
 
 const MIB: u64 = 1024 * 1024;
 
-/// The most that is kept free for runs at work.
+/// Maximum space kept free for active runs.
 const MOST: u64 = 64 * MIB;
 
-/// One part in so many of a file system is kept free for them, if that is less: 5 %.
+/// Divisor of the file system's size that gives the space kept free, if that is less than the maximum: 5 %.
 const PART: u64 = 20;
 
-/// Refuses a directory that other machines can write to: neither locks nor syncs can be relied on there.
+/// Refuses directories on network file systems, where neither locks nor syncs are reliable.
 pub(crate) fn check(state: &Path) -> Result<(), Error> {
     match network(kind(state).map_err(disk::failed("look at the file system of", state))?) {
         None => Ok(()),
@@ -33,7 +33,7 @@ pub(crate) fn check(state: &Path) -> Result<(), Error> {
 
 #[cfg(target_os = "linux")]
 fn kind(state: &Path) -> io::Result<u64> {
-    // All the numbers have 32 bits; some systems hand them out with a sign.
+    // The numbers have 32 bits; some systems return them sign-extended.
     Ok(rustix::fs::statfs(state)?.f_type as u64 & 0xffff_ffff)
 }
 
@@ -42,7 +42,7 @@ fn kind(_: &Path) -> io::Result<u64> {
     Ok(0)
 }
 
-/// The name of a network file system, by the number that Linux gives it.
+/// Returns the name of a network file system by its Linux magic number.
 fn network(kind: u64) -> Option<&'static str> {
     match kind {
         0x6969 => Some("NFS"),
@@ -54,12 +54,12 @@ fn network(kind: u64) -> Option<&'static str> {
     }
 }
 
-/// The space of a file system, in bytes.
+/// Space of a file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Space {
-    /// How much can be used.
+    /// Space available to this user.
     pub(crate) free: u64,
-    /// How large it is.
+    /// Total size.
     pub(crate) size: u64,
 }
 
@@ -71,38 +71,38 @@ impl Space {
         Ok(Self { free: bytes(volume.f_bavail), size: bytes(volume.f_blocks) })
     }
 
-    /// With less than this, no new message is taken in: what is left is for the runs at work.
+    /// Returns the threshold below which no new message is accepted; the remaining space is for active runs.
     pub(crate) fn floor(self) -> u64 {
         MOST.min(self.size / PART)
     }
 }
 
-/// The space on the disk of the journal. It is measured whenever it matters, which is cheap on a local disk: so the first
-/// message after some was freed is taken in.
+/// Free space on the journal's disk. It is measured on every use, which is cheap on a local disk, so that the first
+/// message after space was freed is accepted.
 pub(crate) struct Room {
     measure: Box<dyn Fn() -> io::Result<Space> + Send + Sync>,
-    /// Whether there was too little when it was asked for last.
+    /// True if space was low at the last check.
     was_low: AtomicBool,
 }
 
 impl Room {
-    /// The room on the file system of a directory.
+    /// Measures the file system of a directory.
     pub(crate) fn of(state: &Path) -> Self {
         let state = state.to_owned();
         Self::measured(move || Space::of(&state))
     }
 
-    /// The room that `measure` finds.
+    /// Uses `measure` to determine the space.
     pub(crate) fn measured(measure: impl Fn() -> io::Result<Space> + Send + Sync + 'static) -> Self {
         Self { measure: Box::new(measure), was_low: AtomicBool::new(false) }
     }
 
-    /// Whether so many bytes could be used and new work would still be taken in. Where nobody can tell, they cannot.
+    /// True if this many bytes can be used without falling below the threshold. False if the space cannot be measured.
     pub(crate) fn has_to_spare(&self, bytes: u64) -> bool {
         (self.measure)().is_ok_and(|space| space.free >= space.floor().saturating_add(bytes))
     }
 
-    /// Whether there is too little for new work. Where nobody can tell, there is enough.
+    /// True if the space is too low for new runs. False if it cannot be measured.
     pub(crate) fn is_low(&self) -> bool {
         let is_low = (self.measure)().is_ok_and(|space| space.free < space.floor());
         match (self.was_low.swap(is_low, Ordering::Relaxed), is_low) {
@@ -113,7 +113,7 @@ impl Room {
         is_low
     }
 
-    /// What the sender of a message is told when there is too little room for it.
+    /// Returns the error for a message that is refused because space is low.
     pub(crate) fn full(&self, state: &Path) -> Error {
         let floor = (self.measure)().map_or(MOST, Space::floor);
         let floor = format!("{:.1}", floor as f64 / MIB as f64);
@@ -140,7 +140,7 @@ mod tests {
     fn network_file_systems_are_refused_and_local_ones_are_not() {
         assert_eq!(network(0x6969), Some("NFS"));
         assert_eq!(network(0xff53_4d42), Some("SMB"));
-        // FUSE is also what containers without root have for a disk.
+        // Rootless containers also use FUSE for local disks.
         for local in [0x6573_5546, 0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0] {
             assert_eq!(network(local), None, "{local:x}");
         }

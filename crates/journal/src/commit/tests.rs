@@ -1,4 +1,4 @@
-//! Disks that are full or broken, as the database sees them.
+//! Tests of commits on full and broken disks, as the database sees them.
 
 use std::sync::{
     Arc,
@@ -75,7 +75,7 @@ async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
     assert_eq!(chain, [("00000001", None), ("00000002", Some("00000001"))]);
 }
 
-// R11, F10: what is at work may end, what is known is answered, new work is refused early.
+// R11, F10: active runs may finish, known runs are answered, new runs are refused early.
 #[tokio::test]
 async fn below_the_reserve_new_messages_are_refused_and_runs_at_work_go_on() {
     let state = tempfile::tempdir().unwrap();
@@ -99,11 +99,11 @@ async fn below_the_reserve_new_messages_are_refused_and_runs_at_work_go_on() {
     let Rec::Accept(mut other) = accept("a", "hi") else { unreachable!() };
     other.fingerprint = "other".to_owned();
     assert_eq!(commit(vec![Rec::Accept(other)]).await, Ok(vec![Verdict::Conflict]));
-    // Also the one that came with others is told why.
+    // The message refused within a larger batch also gets the reason.
     let verdicts = Ok(vec![Verdict::Full(expected), Verdict::Stored]);
     assert_eq!(commit(vec![accept("c", "hi"), terminal("a")]).await, verdicts);
 
-    // The next message after some was freed is taken in.
+    // The first message after space was freed is accepted.
     free.store(u64::MAX, Ordering::Relaxed);
     assert_eq!(commit(vec![accept("b", "hi")]).await, Ok(vec![Verdict::Stored]));
 }

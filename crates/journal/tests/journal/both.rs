@@ -1,4 +1,4 @@
-//! What every store must do: each behaviour is asked of the memory store and of the journal.
+//! Behaviour required of every store, tested against the memory store and the journal.
 
 use homard_proto::CallId;
 use homard_store::{
@@ -113,7 +113,7 @@ async fn what_models_took_is_summed_up(store: &dyn Store, fence: &Fence) {
         let batch = vec![accept(name, name), start(name, "main", "s1"), took(name, 10)];
         store.commit(fence, batch).await.unwrap();
     }
-    // The same end again counts for nothing.
+    // Repeating the same end adds nothing.
     store.commit(fence, vec![took("r2", 99)]).await.unwrap();
     let today = day_of(NOW);
     assert_eq!(sum(store, &Period::Days(today, today)).await, (2, 20));
@@ -133,7 +133,7 @@ async fn a_new_session_is_listed_found_and_empty(store: &dyn Store, fence: &Fenc
     assert_eq!((loaded.record, loaded.entries), (record("s1"), vec![]));
 }
 
-// Case 86: also a line of no run.
+// Case 86: also for an entry that belongs to no run.
 async fn a_line_hangs_on_the_line_before(store: &dyn Store, fence: &Fence) {
     store.commit(fence, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await.unwrap();
     store.commit(fence, vec![said(MAIN, "b"), said(MAIN, "c")]).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_transcript_is_found_by_its_session_wherever_the_key_points(store: &dy
     store.commit(fence, batch).await.unwrap();
     assert_eq!(transcript("s1").await, Some(vec![under(None, "a")]));
     assert_eq!(transcript("s2").await, Some(vec![under(None, "b")]));
-    // A session under any key of the agent can continue those that no deleted session had.
+    // A session under any key of the agent can continue a transcript that no deleted session had.
     let live = async |id: &str| store.live_transcript(&key("other"), &session(id)).await.unwrap();
     assert_eq!((live("s1").await, live("s2").await), (vec![under(None, "a")], vec![under(None, "b")]));
     store.commit(fence, vec![delete("main", "s2")]).await.unwrap();
@@ -299,7 +299,7 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
         intent("r1", "c1", ToolClass::Idempotent),
         done("r1", "c1", "one"),
         done("r1", "c2", "two"),
-        // The key may point elsewhere by now; the run does not.
+        // The key may refer to another session by now; the run still refers to its own.
         patch("main", Some("s1"), record("s2")),
         said(MAIN, "after"),
         abort("r1", AbortReason::Timeout),
@@ -324,7 +324,7 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
         posted: Vec::new(),
     };
     assert_eq!(store.recover().await, Ok(vec![expected]));
-    // A second restart is told beside the first.
+    // A second restart is recorded in addition to the first.
     let Rec::Start(again) = start("r1", "main", "s1") else { unreachable!() };
     store.commit(fence, vec![Rec::Start(Start { at: NOW + 7, ..again })]).await.unwrap();
     let row = store.run(&run("r1")).await.unwrap().unwrap();
@@ -339,7 +339,7 @@ async fn an_event_of_a_channel_leads_to_one_run(store: &dyn Store, fence: &Fence
     let verdicts = vec![same.clone(), Verdict::Skipped, Verdict::Stored, same];
     assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
     assert_eq!(store.run(&run("r2")).await, Ok(None));
-    // Also when it is over.
+    // Also after the run has ended.
     store.commit(fence, vec![terminal("r1", Outcome::Done)]).await.unwrap();
     let known = Box::new(store.run(&run("r1")).await.unwrap().unwrap());
     let verdicts = store.commit(fence, vec![heard("r4", "e1")]).await;

@@ -1,4 +1,4 @@
-//! What a plain run costs on disk: few pages, because every page of the log is two writes.
+//! Disk cost of a plain run: few pages, because every page of the log is written twice.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -7,10 +7,10 @@ use homard_store::{Outcome, Rec};
 
 use crate::words::*;
 
-/// Plain runs in one session, as many as pass in a second of steady work.
+/// Number of plain runs in one session, about a second of steady load.
 const RUNS: u64 = 50;
 
-/// A page in the log, with its head.
+/// Size of a page in the write-ahead log, with its header.
 const PAGE: u64 = 4096 + 24;
 
 const SESSION: &str = "ef1b2ae6-dcdc-4790-bb70-9f5c2d629c03";
@@ -54,8 +54,8 @@ async fn a_plain_run_writes_few_pages() {
         () = story => {}
         () = journal.maintain() => unreachable!("it has no end"),
     }
-    // Accept: the run, its name, its line. End: the run, and a page with its line and the record. The rest is that
-    // tables grow, and the checkpoint.
+    // Accept: the run, its index entry, its line. End: the run, and a page with its line and the record. The remainder
+    // is table growth and the checkpoint.
     let pages = (log(state.path()) - before) / PAGE;
     assert!(pages <= 5 * RUNS + RUNS * 11 / 10, "{pages} pages for {RUNS} runs");
 }

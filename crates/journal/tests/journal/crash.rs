@@ -1,4 +1,4 @@
-//! A process ends at any moment: whatever was acknowledged is there for the next, once.
+//! Crash tests: after a process exits at any point, the next one finds everything acknowledged, exactly once.
 
 use std::{
     fs::{self, OpenOptions},
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::words::*;
 
-/// How often a condition is looked at, on a clock that is moved and not waited for.
+/// Interval of polling a condition, on a paused clock that is advanced by hand.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A run in four batches.
@@ -28,7 +28,7 @@ fn story() -> Vec<Vec<Rec>> {
     ]
 }
 
-// R1, R3, R4: the journal's part. Pitfall 33: the user's line is there before any answer.
+// R1, R3, R4: the journal's part. Pitfall 33: the user's message is stored before any reply.
 #[tokio::test]
 async fn a_copy_taken_after_any_batch_knows_all_of_it() {
     let state = tempfile::tempdir().unwrap();
@@ -38,7 +38,7 @@ async fn a_copy_taken_after_any_batch_knows_all_of_it() {
         let copy = crash(state.path());
         let found = open(copy.path());
         assert_eq!(found.run(&run("r1")).await, journal.run(&run("r1")).await);
-        // Only how the process ended that started the run is another matter.
+        // Only the end of the process that started the run differs.
         let mut expected = journal.recover().await.unwrap();
         let attempts = expected.iter_mut().flat_map(|open| &mut open.attempts);
         attempts.for_each(|attempt| attempt.process = ProcessEnd::Crashed);
@@ -61,7 +61,7 @@ async fn what_models_took_is_counted_once_whenever_the_process_ends() {
         keep(&journal, vec![accept(&name, &name), start(&name, "main", "s1"), input(&name, MAIN, &[], &[&name])]).await;
         keep(&journal, vec![took(&name, 10)]).await;
         if number % 2 == 0 {
-            // What is safe in files is tidied up, and the sums with it.
+            // Maintenance deletes what is synced to files and updates the sums.
             tokio::time::timeout(TICK * 30, journal.maintain()).await.unwrap_err();
         }
         assert_eq!(sum(&journal, &period).await, (number, 10 * number));
@@ -76,7 +76,7 @@ async fn what_models_took_is_counted_once_whenever_the_process_ends() {
     }
 }
 
-// R2: whatever of the transcript's unsynced bytes a power cut keeps, the journal brings the rest back.
+// R2: whatever part of the transcript's unsynced bytes survives a power cut, the journal restores the rest.
 #[tokio::test]
 async fn lines_come_back_whatever_became_of_the_file() {
     let state = tempfile::tempdir().unwrap();
@@ -121,16 +121,16 @@ async fn a_checkpoint_lets_the_journal_forget_what_the_files_hold() {
         for batch in story() {
             keep(&journal, batch).await;
         }
-        // Three batches with lines, and two records that wait for their table.
+        // Three batches with lines, and two session records that are not in their table yet.
         assert_eq!(rows(), (5, 0, 1));
-        // Once the files are safe, the rows go with the next batch.
+        // Once the files are synced, the next batch deletes the rows.
         let mut runs = 1;
         while rows() != (0, 1, runs) {
             runs += 1;
             keep(&journal, vec![accept(&format!("r{runs}"), "x")]).await;
             tokio::time::sleep(TICK).await;
         }
-        // Or on their own, if none comes.
+        // Without a further batch, a checkpoint deletes them.
         keep(&journal, vec![said(MAIN, "c")]).await;
         assert_eq!(rows(), (1, 1, runs));
         while rows() != (0, 1, runs) {
@@ -142,7 +142,7 @@ async fn a_checkpoint_lets_the_journal_forget_what_the_files_hold() {
         told = story => told.expect("a checkpoint comes"),
         () = journal.maintain() => unreachable!("it has no end"),
     }
-    // What is safe is trusted, so the next line follows without a look at the file.
+    // A synced end is trusted, so the next line is appended without reading the file.
     let copy = crash(state.path());
     let next = open(copy.path());
     keep(&next, vec![said(MAIN, "d")]).await;
@@ -235,7 +235,7 @@ async fn damage_that_is_found_late_ends_the_journal_and_the_next_start_heals_it(
     }
     journal.flush().await.unwrap();
     drop(journal);
-    // The way to a run is damaged, which no start looks at.
+    // Damages the index of runs, which start-up does not read.
     let database = state.path().join("journal/journal.db");
     let db = rusqlite::Connection::open(&database).unwrap();
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_run_1'";
@@ -267,7 +267,7 @@ fn a_journal_of_a_newer_version_is_left_alone() {
     assert_eq!(named(&state.path().join("journal"), "corrupt"), Vec::<std::path::PathBuf>::new());
 }
 
-// D37: printed, because a test machine is no measure.
+// D37: the duration is only printed, because a test machine is not representative.
 #[tokio::test]
 async fn ten_thousand_sessions_open_at_once() {
     let state = tempfile::tempdir().unwrap();
@@ -356,7 +356,7 @@ async fn what_was_being_sent_is_unknown_after_a_crash_or_queued_again_if_it_may_
         tried(telegram.clone(), DeliveryState::Unknown),
     ];
     assert_eq!(journal.outbox().await, Ok(expected));
-    // What arrived is known after another.
+    // A sent delivery is known after the next crash.
     keep(&journal, vec![deliver("d3", sent())]).await;
     let copy = crash(copy.path());
     let journal = open(copy.path());

@@ -1,4 +1,4 @@
-//! Files that are cut, gone, blocked or in the way: nothing that was acknowledged is lost, and nothing is half done.
+//! Files that are truncated, missing, blocked or in the way: nothing acknowledged is lost, and nothing is half done.
 
 use std::{
     fs,
@@ -11,7 +11,8 @@ use homard_store::{Store, Verdict};
 
 use crate::words::*;
 
-/// A journal with one session of two lines, and its transcript. With `flush` the files are all there is.
+/// Creates a journal with one session of two lines, and returns its transcript. After `flush` the files contain
+/// everything.
 async fn two_lines(state: &Path) -> (Journal, PathBuf) {
     let journal = open(state);
     keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a"), said(MAIN, "b")]).await;
@@ -77,7 +78,7 @@ async fn a_transcript_of_an_old_version_is_rewritten_before_it_grows() {
     assert_eq!(fs::read_to_string(transcript.with_added_extension(format!("bak-{NOW}"))).unwrap(), old);
 }
 
-// Case 83: what was in it is kept, and the session begins anew.
+// Case 83: its content is kept aside, and the session starts from scratch.
 #[tokio::test]
 async fn a_file_that_is_no_transcript_is_kept_aside() {
     let state = tempfile::tempdir().unwrap();
@@ -90,7 +91,7 @@ async fn a_file_that_is_no_transcript_is_kept_aside() {
     assert_eq!(fs::read_to_string(&named(&sessions(state.path()), "corrupt")[0]).unwrap(), "dear diary\n");
 }
 
-// Case 86, pitfall 35: whoever writes beside us, nothing of ours or theirs is left on another branch.
+// Case 86, pitfall 35: when another program writes to the file, no line of ours or theirs is left on another branch.
 #[tokio::test]
 async fn lines_of_another_program_count() {
     let state = tempfile::tempdir().unwrap();
@@ -100,13 +101,13 @@ async fn lines_of_another_program_count() {
         let before = fs::read_to_string(&transcript).unwrap();
         fs::write(&transcript, before + text).unwrap();
     };
-    // While we are at work, before our lines are safe and after.
+    // While the journal is open, before and after our lines are synced.
     add(&theirs("x", "b"));
     keep(&journal, vec![said(MAIN, "c")]).await;
     journal.flush().await.unwrap();
     add(&theirs("y", "c"));
     keep(&journal, vec![said(MAIN, "d")]).await;
-    // And between two processes, with and without lines of ours on their way, and a torn one of theirs.
+    // And between two processes, with and without pending lines of ours, and with a torn line of theirs.
     drop(journal);
     add(&theirs("z", "d"));
     let journal = open(state.path());
@@ -164,12 +165,12 @@ async fn lines_that_a_full_disk_does_not_take_are_kept_and_written_later() {
     journal.flush().await.unwrap();
     assert_eq!(lines(&journal, "main").await.len(), 3);
 
-    // Another process finds them where the disk is not full.
+    // Another process finds them on a disk that is not full.
     let copy = tempfile::tempdir().unwrap();
     fs::rename(&full, state.path().join("full")).unwrap();
     copy_folder(&state.path().join("journal"), &copy.path().join("journal"));
     assert_eq!(lines(&open(copy.path()), "other").await, expected);
-    // And this one writes them as soon as it can.
+    // This process writes them as soon as it can.
     keep(&journal, vec![said(at, "e")]).await;
     assert_eq!(lines(&journal, "other").await, [expected.to_vec(), vec![under(Some("d"), "e")]].concat());
     assert_eq!(fs::read_to_string(&full).unwrap().lines().count(), 4);

@@ -1,4 +1,4 @@
-//! `sessions.json` follows the records, and a crash before it did loses none of them.
+//! Tests of `sessions.json`: it follows the records, and a crash before an export loses none of them.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! What the journal puts right is told and counted, and what others have it note is there after a restart.
+//! Tests of metrics: repairs are reported and counted, and notes survive a restart.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use homard_store::DeliveryState;
 
 use crate::words::*;
 
-/// What was told of repairs, from the start on.
+/// Collects the reported repairs, including those made at start-up.
 fn told(journal: &Journal) -> Arc<Mutex<Vec<&'static str>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let ear = told.clone();
@@ -19,7 +19,7 @@ fn told(journal: &Journal) -> Arc<Mutex<Vec<&'static str>>> {
     told
 }
 
-/// A state directory with one session, whose process ended well.
+/// Creates a state directory with one session and shuts down cleanly.
 async fn closed(state: &Path) {
     let journal = open(state);
     keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a"), said(MAIN, "b")]).await;
@@ -72,7 +72,7 @@ async fn r89_what_a_start_puts_right_is_told_as_soon_as_somebody_listens() {
     fs::write(&database, vec![7; 4096]).unwrap();
     assert_eq!(*told(&open(state.path())).lock().unwrap(), ["journal_set_aside"]);
 
-    // The file never got the lines that were committed.
+    // The file never received the committed lines.
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
@@ -81,7 +81,7 @@ async fn r89_what_a_start_puts_right_is_told_as_soon_as_somebody_listens() {
     fs::write(&path, "").unwrap();
     assert_eq!(*told(&open(after.path())).lock().unwrap(), ["lines_replayed"]);
 
-    // Nobody knows whether the channel has it.
+    // It is unknown whether the channel received the delivery.
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     keep(&journal, vec![queue(&delivery("d", "x", None)), deliver("d", DeliveryState::Sending)]).await;

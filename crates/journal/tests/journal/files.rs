@@ -1,4 +1,4 @@
-//! What is on disk, byte by byte, and who may touch it.
+//! Tests of the files on disk, byte by byte, and of the lock.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ fn assistant(content: Vec<Block>, stop_reason: StopReason) -> Message {
     })
 }
 
-/// A run with a tool, as the loop would tell it.
+/// Commits a run with a tool call as the agent loop does.
 async fn converse(journal: &Journal) {
     let mut known = record("s1");
     known.extra.insert("chatType".to_owned(), "direct".into());
@@ -189,7 +189,7 @@ async fn a_deleted_transcript_is_put_aside() {
     assert_eq!(fs::read(&aside).unwrap(), before);
     let kept = journal.transcript(&key("main"), &session("s1")).await.unwrap().unwrap();
     assert_eq!(kept.len() + 1, before.split_inclusive(|&byte| byte == b'\n').count());
-    // As the original leaves one at a reset; the last counts.
+    // Named as OpenClaw archives one at a reset; the last one is used.
     let reset = sessions(state.path()).join("s1-topic-7.jsonl.reset.2026-12-01T00-00-00.000Z");
     let text = [json!(header("s1")), json!(entry("r"))].map(|line| format!("{line}\n")).concat();
     fs::write(reset, text).unwrap();
@@ -220,7 +220,7 @@ async fn a_deletion_that_a_crash_cut_short_is_finished() {
     assert_eq!(lines(&journal, "main").await, [under(None, "new")]);
 }
 
-// Case 87 (D15): at once, with the process and the directory.
+// Case 87 (D15): fails at once, naming the process and the directory.
 #[test]
 fn a_state_directory_has_one_owner() {
     let state = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ fn a_state_directory_has_one_owner() {
     open(state.path());
 }
 
-// Case 88 (D15): the lock is the system's, so a file that was left behind holds nobody up.
+// Case 88 (D15): the lock is the system's, so a leftover file blocks no process.
 #[test]
 fn a_lock_file_of_a_dead_process_is_taken_at_once() {
     let state = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ fn a_lock_file_of_a_dead_process_is_taken_at_once() {
     assert_eq!(lock::holder(state.path()).map(|holder| holder.pid), Some(std::process::id()));
 }
 
-// Case 89, pitfall 28 (D15): who holds the lock counts, not what is in the file.
+// Case 89, pitfall 28 (D15): the holder of the lock counts, not the content of the file.
 #[test]
 fn a_lock_is_held_before_its_file_says_by_whom() {
     let state = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ fn a_lock_is_held_before_its_file_says_by_whom() {
     open(state.path());
 }
 
-// Pitfall 31 (D15), beside the lane.
+// Pitfall 31 (D15), in addition to the lane's check.
 #[tokio::test]
 async fn a_writer_with_the_right_of_another_is_refused() {
     let state = tempfile::tempdir().unwrap();
@@ -324,7 +324,7 @@ async fn a_process_that_did_not_end_well_is_counted() {
     assert_eq!(unclean(&boot()), 0);
 }
 
-// Pitfall: OpenClaw finds a thread's transcript by what the record says, and by nothing else.
+// Pitfall: OpenClaw finds a thread's transcript only through the path in the record.
 #[tokio::test]
 async fn a_thread_has_a_transcript_that_openclaw_finds() {
     let state = tempfile::tempdir().unwrap();
@@ -344,7 +344,7 @@ async fn a_thread_has_a_transcript_that_openclaw_finds() {
     assert_eq!(exported[key(plain).as_str()].get("sessionFile"), None, "a file that is there keeps its name");
     drop(journal);
 
-    // Also without the database, which knows the name, too.
+    // Also without the database, which stores the name as well.
     fs::remove_dir_all(state.path().join("journal")).unwrap();
     let journal = open(state.path());
     for at in [thread, plain] {

@@ -1,4 +1,4 @@
-//! The journal keeps what it was given: as the memory store does, and on disk as OpenClaw would.
+//! Tests of the journal: it stores what the memory store would, and on disk what OpenClaw would.
 #![cfg(test)]
 
 mod both;

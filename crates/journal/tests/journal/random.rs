@@ -1,4 +1,4 @@
-//! Whatever a store is told, and wherever it crashes, the journal answers and knows the same as the memory store.
+//! Property tests: for random records and crashes, the journal answers and stores the same as the memory store.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::words::*;
 
 type Name = &'static str;
 
-/// One record, before it is known which session the keys point at.
+/// A record in which keys are not resolved to sessions yet.
 #[derive(Debug, Clone)]
 enum Word {
     Accept(Name, Name),
@@ -33,7 +33,7 @@ enum Word {
     Deliver(Name, DeliveryState),
 }
 
-/// What happens between two batches.
+/// Event between two batches.
 #[derive(Debug, Clone, Copy)]
 enum Between {
     Nothing,
@@ -87,12 +87,12 @@ fn between() -> impl Strategy<Value = Between> {
     ]
 }
 
-/// Turns words into records; every line and every new session gets a name of its own.
+/// Turns words into records; every entry and every new session gets a unique name.
 #[derive(Default)]
 struct Speaker {
     count: u32,
     current: BTreeMap<Name, String>,
-    /// The last session of a place, which may be gone.
+    /// Last session of a key, which may have been deleted.
     last: BTreeMap<Name, String>,
 }
 
@@ -182,7 +182,7 @@ async fn compare(story: Vec<(Vec<Word>, Between)>) {
         }
     }
     same(&journal, &memory).await;
-    // And once more as the next process finds it.
+    // Once more, as the next process finds it.
     drop(journal);
     memory.restart(end);
     same(&open(state.path()), &memory).await;

@@ -1,4 +1,4 @@
-//! Many damaged transcripts in one state directory: each is read as far as it goes, and none harms another.
+//! Many damaged transcripts in one state directory: each is read as far as possible, and none affects another.
 
 use std::{fs, path::Path};
 
@@ -11,12 +11,12 @@ use serde_json::{Map, json};
 
 use crate::words::*;
 
-/// A state directory in memory where there is such: these tests are about bytes, not about syncs.
+/// Creates a state directory in memory if possible: these tests are about bytes, not about syncs.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// A transcript of some lines, as another program left it.
+/// Builds a transcript as another program would write it.
 fn transcript(lines: &[Entry]) -> Vec<u8> {
     let mut text = format!("{}\n", serde_json::to_string(&header("s")).unwrap());
     for line in lines {
@@ -30,7 +30,7 @@ fn entries(count: usize) -> Vec<Entry> {
     (0..count).map(|at| under(at.checked_sub(1).map(name).as_deref(), &name(at))).collect()
 }
 
-/// The same with more to say.
+/// Like `entries`, with longer texts.
 fn long_entries(count: usize) -> Vec<Entry> {
     let mut entries = entries(count);
     for entry in &mut entries {
@@ -39,7 +39,7 @@ fn long_entries(count: usize) -> Vec<Entry> {
     entries
 }
 
-/// Writes transcripts `s0`, `s1`, … with their records.
+/// Writes transcripts `s0`, `s1`, … and their records.
 fn lay_out(state: &Path, files: &[Vec<u8>]) {
     fs::create_dir_all(sessions(state)).unwrap();
     let mut records = Map::new();
@@ -50,7 +50,7 @@ fn lay_out(state: &Path, files: &[Vec<u8>]) {
     fs::write(sessions(state).join("sessions.json"), json!(records).to_string()).unwrap();
 }
 
-/// One more line for every session, in large batches.
+/// Appends one line to every session, in large batches.
 async fn add_to_all(journal: &homard_journal::Journal, count: usize) {
     let line = |at: usize| said((&format!("k{at}"), &format!("s{at}")), "new");
     let all: Vec<Rec> = (0..count).map(line).collect();
@@ -70,7 +70,7 @@ async fn a_transcript_cut_anywhere_in_its_last_three_lines_loads_and_what_is_bef
     lay_out(state.path(), &cuts.iter().map(|&cut| whole[..cut].to_vec()).collect::<Vec<_>>());
     let journal = open(state.path());
     let kept = |cut: usize| {
-        // A line that only lacks its break is whole.
+        // A line that lacks only its line break is complete.
         let count = ends.iter().filter(|&&end| end - 1 <= cut).count() - 1;
         long_entries(count)
     };
@@ -134,7 +134,7 @@ async fn a_thousand_flipped_bytes_stay_where_they_are() {
     }
     let sound = lines(&journal, &format!("k{}", files.len() - 1)).await;
     assert_eq!(sound, [entries(8), vec![under(Some("e7"), "new")]].concat());
-    // What was put right stays right.
+    // Repaired files stay intact.
     journal.flush().await.unwrap();
     drop(journal);
     let journal = open(state.path());

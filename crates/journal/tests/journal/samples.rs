@@ -1,6 +1,6 @@
-//! A state directory of the original goes on here, and every line of it stays as it was.
+//! Continues a state directory of OpenClaw; every line of it stays unchanged.
 //!
-//! The recordings lie beside the checkout; where they are absent, the test says so and checks nothing.
+//! The recordings are beside the checkout; if they are absent, the test says so and checks nothing.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Short ways to say what a store is told.
+//! Helpers that build records for the store tests.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use homard_store::{
 };
 use serde_json::json;
 
-/// The time at which all tests happen.
+/// Time used by all tests.
 pub(crate) const NOW: u64 = 1_794_709_960_355;
 
 pub(crate) fn open(state: &Path) -> Journal {
@@ -51,7 +51,7 @@ pub(crate) fn header(id: &str) -> Header {
     Header::new(session(id), timestamp, "/w".to_owned())
 }
 
-/// A line that the user said; its text is its id.
+/// A user entry; its text is its id.
 pub(crate) fn entry(id: &str) -> Entry {
     line(id, Message::User(User::text(id, NOW)))
 }
@@ -61,7 +61,7 @@ pub(crate) fn line(id: &str, message: Message) -> Entry {
     Entry { kind: Kind::message(message), id: EntryId::parse(id).unwrap(), parent_id: None, timestamp }
 }
 
-/// An [`entry`] that hangs on another.
+/// An [`entry`] with a parent.
 pub(crate) fn under(parent: Option<&str>, id: &str) -> Entry {
     Entry { parent_id: parent.map(|parent| EntryId::parse(parent).unwrap()), ..entry(id) }
 }
@@ -80,7 +80,7 @@ pub(crate) fn accept(name: &str, fingerprint: &str) -> Rec {
     }))
 }
 
-/// A message that an event of a channel brought.
+/// An accepted message from a channel event.
 pub(crate) fn heard(name: &str, event: &str) -> Rec {
     let Rec::Accept(mut accept) = accept(name, name) else { unreachable!() };
     let (channel, account) = ("telegram".to_owned(), "default".to_owned());
@@ -92,19 +92,19 @@ pub(crate) fn start(name: &str, at: &str, id: &str) -> Rec {
     Rec::Start(Start { run: run(name), key: key(at), header: header(id), at: NOW })
 }
 
-/// Lines that enter a transcript; it has the name of its session.
+/// Entries that enter the transcript of this session.
 pub(crate) fn input(name: &str, (at, id): (&str, &str), absorbs: &[&str], entries: &[&str]) -> Rec {
     let absorbs = absorbs.iter().map(|name| run(name)).collect();
     let entries = entries.iter().map(|id| entry(id)).collect();
     Rec::Input(Input { run: run(name), key: key(at), session: session(id), absorbs, entries })
 }
 
-/// A line from nowhere.
+/// An entry that belongs to no run.
 pub(crate) fn said((at, transcript): (&str, &str), id: &str) -> Rec {
     Rec::Entry { run: None, key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
 }
 
-/// A line of a run.
+/// An entry of a run.
 pub(crate) fn said_by(name: &str, (at, transcript): (&str, &str), id: &str) -> Rec {
     Rec::Entry { run: Some(run(name)), key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
 }
@@ -117,7 +117,7 @@ pub(crate) fn delete(at: &str, expect: &str) -> Rec {
     Rec::Delete { key: key(at), expect: session(expect) }
 }
 
-/// Something to be said to somebody, by a run or by nobody.
+/// A delivery, queued by a run or by none.
 pub(crate) fn delivery(id: &str, to: &str, name: Option<&str>) -> Delivery {
     let target = Target { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_owned() };
     let (id, key, payload) = (id.to_owned(), format!("key-{id}"), json!({"text": "hello"}));
@@ -136,13 +136,13 @@ pub(crate) fn sent() -> DeliveryState {
     DeliveryState::Sent { provider_id: Some("17".to_owned()) }
 }
 
-/// The end of a run that took so many tokens.
+/// The end of a run with this many input tokens.
 pub(crate) fn took(name: &str, tokens: u64) -> Rec {
     let usage = Usage { input: tokens, ..Usage::default() };
     Rec::Terminal { run: run(name), ended: Box::new(Ended { usage, ..ended(Outcome::Done) }) }
 }
 
-/// How many runs took how many tokens.
+/// Returns the number of runs and their input tokens.
 pub(crate) async fn sum(store: &dyn Store, period: &Period) -> (u64, u64) {
     let spent = store.spent(period).await.unwrap();
     (spent.iter().map(|one| one.runs).sum(), spent.iter().map(|one| one.usage.input).sum())
@@ -189,13 +189,13 @@ pub(crate) fn terminal(name: &str, outcome: Outcome) -> Rec {
     Rec::Terminal { run: run(name), ended: Box::new(ended(outcome)) }
 }
 
-/// Commits a batch of which all must be stored.
+/// Commits a batch; every record must be stored.
 pub(crate) async fn keep(journal: &Journal, batch: Vec<Rec>) {
     let all = vec![Verdict::Stored; batch.len()];
     assert_eq!(journal.commit(&journal.fence(), batch).await.unwrap(), all);
 }
 
-/// Verdicts, whatever the place where a transcript was put aside: the memory store has none.
+/// Removes the archive paths from verdicts, because the memory store has none.
 pub(crate) fn anywhere(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     for verdict in &mut verdicts {
         if let Verdict::Archived(place) = verdict {
@@ -205,7 +205,7 @@ pub(crate) fn anywhere(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     verdicts
 }
 
-/// The lines of a session.
+/// Returns the entries of a session.
 pub(crate) async fn lines(store: &dyn Store, at: &str) -> Vec<Entry> {
     store.load(&key(at)).await.unwrap().unwrap().entries
 }
@@ -213,7 +213,7 @@ pub(crate) async fn lines(store: &dyn Store, at: &str) -> Vec<Entry> {
 /// The main session and its first transcript.
 pub(crate) const MAIN: (&str, &str) = ("main", "s1");
 
-/// What a crash at this moment would leave: a copy of the directory, which the process that writes it does not see.
+/// Copies the directory as a crash at this moment would leave it; the writing process does not see the copy.
 pub(crate) fn crash(state: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     copy_folder(state, copy.path());
@@ -233,7 +233,7 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// The files in a folder whose names hold a text.
+/// Returns the files in a folder whose names contain a text.
 pub(crate) fn named(folder: &Path, text: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|item| item.unwrap().path());
     let mut found: Vec<_> = paths.filter(|path| path.file_name().unwrap().to_string_lossy().contains(text)).collect();
@@ -241,7 +241,7 @@ pub(crate) fn named(folder: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The records of all sessions.
+/// Returns the records of all sessions.
 pub(crate) async fn listed(store: &dyn Store) -> Result<Vec<(SessionKey, Record)>, Error> {
     Ok(store.list().await?.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect())
 }

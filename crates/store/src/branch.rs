@@ -1,7 +1,7 @@
-//! From a transcript's tree to the straight line that a model sees.
+//! Linearizes a transcript's tree into the history that a model sees.
 //!
-//! A file is a tree of lines, each naming its parent; the last line is where the conversation stands. [`path`] is the
-//! way there, [`said`] what people said and heard on it, [`messages`] what a model is told of it.
+//! A transcript is a tree of entries, each naming its parent; the last entry is the current leaf. [`path`] is the
+//! branch that ends there, [`said`] the messages on it, [`messages`] the messages that a model receives.
 
 mod foreign;
 
@@ -21,11 +21,11 @@ use tracing::warn;
 
 use crate::timeline::TruncatedInput;
 
-/// The lines on the way from the root to the last line, oldest first.
+/// Returns the entries on the path from the root to the last entry, oldest first.
 ///
-/// A line whose parent is not before it in the file follows the line before it: the parent was lost, and with it what
-/// led there. So does a message that names none: old versions wrote some so, and a file with two beginnings comes from
-/// a program that gave up an unanswered message, which is not given up here.
+/// An entry whose parent does not precede it in the file is attached to the preceding entry, because its parent was
+/// lost. So is a message without a parent: old versions wrote such messages, and a file with two roots comes from a
+/// program that abandoned an unanswered message, which is kept here.
 pub fn path(entries: &[Entry]) -> Vec<&Entry> {
     let mut places: HashMap<&EntryId, usize> = HashMap::with_capacity(entries.len());
     let mut parents = Vec::with_capacity(entries.len());
@@ -44,12 +44,13 @@ pub fn path(entries: &[Entry]) -> Vec<&Entry> {
     path
 }
 
-/// What was said on the way to the last line, oldest first, as it was written: also what a model no longer sees.
+/// Returns the messages on the path to the last entry, oldest first, as they were written, including those that a model
+/// no longer sees.
 pub fn said(entries: &[Entry]) -> Vec<Arc<Message>> {
     said_lines(entries).into_iter().map(|(_, message)| message).collect()
 }
 
-/// The same, with the lines that say it.
+/// Like [`said`], with the entry ids.
 pub fn said_lines(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
     let messages = path(entries).into_iter().filter_map(|entry| match &entry.kind {
         Kind::Message(said) => Some((entry.id.clone(), Arc::new(said.message.clone()))),
@@ -58,39 +59,40 @@ pub fn said_lines(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
     messages.collect()
 }
 
-/// What a model is told, oldest first: only users, assistants and tools speak.
+/// Returns the messages that a model receives, oldest first: only those of users, assistants and tools.
 ///
-/// After a compaction: its summary, then the lines that it kept, then those behind it. Only the last one counts.
+/// After a compaction: its summary, then the entries that it kept, then those that follow it. Only the last compaction
+/// applies.
 pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
     let View { summary, lines, .. } = view(entries);
     summary.into_iter().map(|summary| summary.message).chain(lines.into_iter().map(|(_, message)| message)).collect()
 }
 
-/// What a model is told of a transcript, line by line.
+/// The part of a transcript that a model receives.
 #[derive(Debug, Clone, Default)]
 pub struct View {
-    /// What stands for everything before, if there was a compaction.
+    /// Summary that replaces everything before it, if there was a compaction.
     pub summary: Option<Summary>,
-    /// How many of the lines that compaction kept.
+    /// Number of `lines` that the compaction kept.
     pub kept: usize,
-    /// The lines that are told, and what they say.
+    /// Entries that the model receives, with their messages.
     pub lines: Vec<(EntryId, Arc<Message>)>,
 }
 
-/// What stands for everything before.
+/// Summary that replaces the history before it.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// As a model reads it.
+    /// Message that the model receives.
     pub message: Arc<Message>,
-    /// As it was written.
+    /// Text as stored.
     pub text: String,
-    /// What the compaction says of itself.
+    /// Details recorded by the compaction.
     pub details: Value,
-    /// Its line, and how many tokens the conversation had before it, if the line says so.
+    /// Entry of the compaction, and the number of tokens before it, if recorded.
     pub line: (EntryId, Option<u64>),
 }
 
-/// What a model is told of a transcript, with the lines that say it.
+/// Builds the view of a transcript that a model receives, with entry ids.
 pub fn view(entries: &[Entry]) -> View {
     let path = path(entries);
     let left_out = left_out(&path);
@@ -103,7 +105,7 @@ pub fn view(entries: &[Entry]) -> View {
     };
     let (before, line, after) = (&path[..at], path[at], &path[at + 1..]);
     let kept = before.iter().rposition(|entry| Some(entry.id.as_str()) == compaction.first_kept);
-    // One that names itself kept nothing, and means it.
+    // A compaction that names itself deliberately kept nothing.
     if kept.is_none() && compaction.first_kept != Some(line.id.as_str()) {
         let (line, kept) = (line.id.as_str(), compaction.first_kept);
         warn!(line, kept, "a compaction keeps a line that is not before it; it keeps none");
@@ -117,34 +119,34 @@ pub fn view(entries: &[Entry]) -> View {
 }
 
 impl Summary {
-    /// What stands for everything before a compaction that wrote this.
+    /// Creates the summary of a compaction.
     pub fn new(text: String, details: Value, line: (EntryId, Option<u64>)) -> Self {
         Self { message: Arc::new(foreign::compacted(&text)), text, details, line }
     }
 }
 
-/// A compaction on the way to the last line.
+/// A compaction on the path to the last entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compacted {
-    /// Its line.
+    /// Entry of the compaction.
     pub id: EntryId,
-    /// When it was made, as the line says it.
+    /// Timestamp of the entry.
     pub at: String,
-    /// What stands in place of what was said before.
+    /// Summary that replaces the messages before it.
     pub summary: String,
-    /// How many tokens the conversation had before, if the line says so.
+    /// Number of tokens before the compaction, if recorded.
     pub tokens_before: Option<u64>,
-    /// How many it had afterwards, if the line says so.
+    /// Number of tokens after the compaction, if recorded.
     pub tokens_after: Option<u64>,
-    /// Which way it was made, if the line says so.
+    /// Compaction strategy, if recorded.
     pub way: Option<String>,
-    /// How much of the newest message it kept, if that was not all.
+    /// Part of the newest message that was kept, if it was truncated.
     pub truncated: Option<TruncatedInput>,
-    /// Whether it was undone.
+    /// True if the compaction was undone.
     pub is_undone: bool,
 }
 
-/// The compactions on the way to the last line, oldest first.
+/// Returns the compactions on the path to the last entry, oldest first.
 pub fn compactions(entries: &[Entry]) -> Vec<Compacted> {
     let path = path(entries);
     let void = undone(&path);
@@ -164,22 +166,22 @@ pub fn compactions(entries: &[Entry]) -> Vec<Compacted> {
     path.iter().filter_map(compacted).collect()
 }
 
-/// How much of the newest message a compaction kept, by its details; `None` if all of it.
+/// Reads from a compaction's details how much of the newest message was kept; `None` if all of it.
 pub fn truncated(details: &Value) -> Option<TruncatedInput> {
     TruncatedInput::deserialize(details.get("requestCut")?).ok()
 }
 
-/// The lines that later ones make void.
+/// Returns the entries that later entries undo.
 fn undone<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
     path.iter().filter_map(|entry| entry.kind.undoes()).collect()
 }
 
-/// The lines that later ones take out of the model's context. A mark that names a line which is not before it counts
-/// for nothing.
+/// Returns the entries that later entries exclude from the model's context. A mark naming an entry that does not
+/// precede it is ignored.
 fn left_out<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
     let mut left_out = HashSet::new();
     for (at, first) in path.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.kind.leaves_out()?))) {
-        // Backwards: a mark follows its lines closely.
+        // Searched backwards, because a mark follows its entries closely.
         if let Some(first) = path[..at].iter().rposition(|entry| entry.id.as_str() == first) {
             left_out.extend(path[first..at].iter().map(|entry| entry.id.as_str()));
         }
@@ -187,9 +189,9 @@ fn left_out<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
     left_out
 }
 
-/// The last messages, beginning with a user's, of which there are at most `turns`; `0` for no limit.
+/// Returns the last messages, starting with a user's, with at most `turns` user messages; `0` means no limit.
 ///
-/// A history must be repaired before, so that no result stands behind the cut and its call before it.
+/// The history must be repaired before, so that the cut never separates a result from its call.
 pub fn last_turns(history: &[Arc<Message>], turns: usize) -> &[Arc<Message>] {
     let users = history.iter().enumerate().filter(|(_, message)| matches!(***message, Message::User(_)));
     match turns.checked_sub(1).and_then(|others| users.rev().nth(others)) {
@@ -212,13 +214,13 @@ fn told<'a>(entries: &'a [&Entry]) -> impl Iterator<Item = (EntryId, Arc<Message
     })
 }
 
-/// A line that replaces what was said before by a summary.
+/// An entry that replaces the preceding messages by a summary.
 struct Compaction<'a> {
     summary: &'a str,
-    /// The first line before it that still counts.
+    /// First preceding entry that is kept.
     first_kept: Option<&'a str>,
     details: &'a Value,
-    /// How many tokens there were before.
+    /// Number of tokens before the compaction.
     before: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The runs that a store knows, and the one rule about them: each is accepted once and ends once.
+//! Runs of a store, and the rule that each is accepted once and ends once.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,18 +9,18 @@ use crate::{
     Unfinished, Verdict, recovery::assistant,
 };
 
-/// How many ended runs are remembered; the oldest go first.
+/// Number of ended runs that are kept; the oldest are dropped first.
 const REMEMBERED: usize = 10_000;
 
-/// The runs that a store knows.
+/// Runs of a store.
 #[derive(Debug, Default)]
 pub struct Ledger {
     runs: HashMap<RunId, Known>,
-    /// The runs to which events of channels led; forgotten with them.
+    /// Runs by the channel event that started them; dropped with the run.
     origins: HashMap<Origin, RunId>,
     accepted: u64,
     ended: VecDeque<RunId>,
-    /// How the processes before this one ended.
+    /// How the previous processes ended.
     processes: Vec<ProcessEnd>,
 }
 
@@ -29,29 +29,30 @@ struct Known {
     order: u64,
     row: RunRow,
     origin: Option<Origin>,
-    /// What only a run that has not ended needs.
+    /// Data that only an unfinished run needs.
     open: Option<Box<Open>>,
-    /// Runs that end with this one.
+    /// Runs absorbed by this one.
     absorbed: Vec<RunId>,
 }
 
 #[derive(Debug)]
 struct Open {
     accept: Accept,
-    /// When it started, and in which process.
+    /// Start times, with the index of the process.
     attempts: Vec<(u64, usize)>,
     aborted: Option<AbortReason>,
-    /// The line of its own message.
+    /// Entry of the run's own message.
     input: Option<EntryId>,
     tools: Vec<ToolRow>,
 }
 
-/// Runs whose [`Accept`] was refused in the batch at hand.
+/// Runs whose [`Accept`] was refused in the current batch.
 #[derive(Debug, Default)]
 pub struct Refused(Vec<RunId>);
 
 impl Ledger {
-    /// Takes note of a record and says what becomes of it. Anything but [`Verdict::Stored`] must not be applied.
+    /// Applies a record to the ledger and returns its verdict. Records with any verdict other than [`Verdict::Stored`]
+    /// must not be applied elsewhere.
     pub fn judge(&mut self, rec: &Rec, refused: &mut Refused) -> Verdict {
         let Some(run) = rec.run() else { return Verdict::Stored };
         if refused.0.contains(run) {
@@ -175,17 +176,17 @@ impl Ledger {
         }
     }
 
-    /// Notes that the process ended that had the store.
+    /// Records the end of the process that had the store open.
     pub fn process_ended(&mut self, how: ProcessEnd) {
         self.processes.push(how);
     }
 
-    /// What is known of a run.
+    /// Returns the row of a run.
     pub fn row(&self, run: &RunId) -> Option<RunRow> {
         self.runs.get(run).map(|known| known.row.clone())
     }
 
-    /// The runs that are remembered, the newest first.
+    /// Returns stored runs, newest first.
     pub fn look(&self, look: &Look) -> Vec<RunRow> {
         let before = look.before.as_ref().map_or(u64::MAX, |run| self.runs.get(run).map_or(0, |known| known.order));
         let is_meant =
@@ -195,18 +196,18 @@ impl Ledger {
         found.into_iter().take(look.limit).map(|known| known.row.clone()).collect()
     }
 
-    /// The run to which an event of this name led. Where ids are unique in a chat only, an event is `<id>#[<chat>]` and its
-    /// id is enough.
+    /// Returns the run started by a channel event. On channels whose ids are unique only within a chat, an event is
+    /// `<id>#[<chat>]` and its id is enough.
     pub fn named(&self, event: &str) -> Option<RunId> {
         let is_named =
             |name: &str| name.strip_prefix(event).is_some_and(|rest| rest.is_empty() || rest.starts_with("#["));
         self.origins.iter().find(|(origin, _)| is_named(&origin.event)).map(|(_, run)| run.clone())
     }
 
-    /// The runs that have not ended, in the order in which they were accepted. `after` finds the lines of a transcript
-    /// behind one of them.
+    /// Returns the unfinished runs in the order of acceptance. `after` returns the transcript entries that follow a
+    /// run's message.
     pub fn unfinished(&self, after: impl Fn(&RunRow, &EntryId) -> Vec<Entry>) -> Vec<Unfinished> {
-        // One of them may have had an end of its own.
+        // An absorbed run may have ended on its own.
         let is_guest = |row: &RunRow| matches!(row.state, RunState::Absorbed(_));
         let waits = |known: &&Known| !matches!(known.row.state, RunState::Absorbed(_));
         let mut open: Vec<_> = self.runs.values().filter(waits).collect();
@@ -235,7 +236,7 @@ impl Ledger {
         Attempt { started_at, process: self.processes.get(process).copied().unwrap_or(ProcessEnd::Running) }
     }
 
-    /// The rows of these runs, in the order in which they were accepted.
+    /// Returns the rows of these runs in the order of acceptance.
     fn in_order(&self, runs: &[RunId]) -> impl Iterator<Item = RunRow> {
         let mut known: Vec<_> = runs.iter().filter_map(|run| self.runs.get(run)).collect();
         known.sort_by_key(|known| known.order);
@@ -247,7 +248,7 @@ impl Open {
     fn note(&mut self, rec: &Rec, (row, process): (&RunRow, usize)) {
         match rec {
             Rec::Start(start) => self.attempts.push((start.at, process)),
-            // The first is its own message; later ones came while it was at work.
+            // The first input is its own message; later ones were steered into the active run.
             Rec::Input(input) if self.input.is_none() || row.hold.is_some_and(|hold| hold.is_released()) => {
                 self.input = input.entries.last().map(|entry| entry.id.clone());
             }
@@ -258,9 +259,9 @@ impl Open {
             Rec::Abort { reason, .. } => {
                 self.aborted.get_or_insert(*reason);
             }
-            // The calls of earlier messages are answered, and a model may use their ids again.
+            // The calls of earlier assistant messages have results, and a model may reuse their ids.
             Rec::Entry { entry, .. } if assistant(entry).is_some() => self.tools.clear(),
-            // Its transcript is complete: no call is open.
+            // The transcript of a held run is complete: no call is open.
             Rec::Hold { .. } if row.state == RunState::Running => self.tools.clear(),
             Rec::Accept(_)
             | Rec::Input(_)
@@ -275,7 +276,7 @@ impl Open {
         }
     }
 
-    /// A call is answered; the last open one of its id is meant, because a model may use an id again.
+    /// Stores the result of the last open call with its id, because a model may reuse an id.
     fn answer(&mut self, result: &ToolResult) {
         let Ok(call) = CallId::parse(&result.tool_call_id) else { return };
         match self.tools.iter_mut().rev().find(|row| row.call == call && row.result.is_none()) {
@@ -323,7 +324,7 @@ mod tests {
         Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
     }
 
-    // R3: of several ends the first counts.
+    // R3: of several ends, the first one counts.
     #[test]
     fn a_run_is_accepted_once_and_ends_once() {
         let mut ledger = Ledger::default();

@@ -1,8 +1,8 @@
-//! What is kept: the [`Store`] trait, its records and verdicts, transcripts as the model sees them, and the memory store.
+//! Persistence interface: the [`Store`] trait, its records and verdicts, transcripts as the model sees them, and the
+//! memory store.
 //!
-//! This crate refuses to know the loop, models and SQLite. A store is the only thing that survives a restart, so
-//! everything above it can be rebuilt from what [`Store::load`], [`Store::run`], [`Store::recover`] and [`Store::outbox`]
-//! return.
+//! This crate does not depend on the agent loop, models or SQLite. A store is the only thing that survives a restart;
+//! everything above it is rebuilt from [`Store::load`], [`Store::run`], [`Store::recover`] and [`Store::outbox`].
 #![warn(missing_docs)]
 
 pub mod branch;
@@ -28,139 +28,138 @@ pub use record::{
 };
 pub use timeline::{Step, Steps, What};
 
-/// Why a store did not do it.
+/// Errors of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Another process owns the state directory.
     #[error("{0}")]
     Locked(String),
-    /// The disk did not take it: full, broken or forbidden. Nothing of the batch counts as stored.
+    /// The disk refused the write: full, broken or not permitted. Nothing of the batch counts as stored.
     #[error("{0}")]
     Disk(String),
-    /// What is on disk cannot be read.
+    /// Data on disk cannot be parsed.
     #[error("{0}")]
     Corrupt(String),
 }
 
-/// Where everything that must survive goes.
+/// Durable storage of runs, sessions and deliveries.
 ///
 /// A batch is one commit: when [`commit`](Self::commit) returns `Ok`, all of it is on disk. Records of one batch are
-/// applied in order; each gets a verdict. When an [`Accept`] is refused, the other records of that run in the same
-/// batch are not applied and get [`Verdict::Skipped`].
+/// applied in order; each gets a verdict. If an [`Accept`] is refused, the other records of that run in the same batch
+/// are not applied and get [`Verdict::Skipped`].
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Stores a batch, whole or not at all.
+    /// Commits a batch atomically.
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error>;
 
-    /// The session that `key` points at, with its transcript; `None` when there is none yet.
+    /// Returns the session that `key` refers to, with its transcript; `None` if there is none yet.
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error>;
 
-    /// The lines of this session's transcript, also when `key` points at a newer one by now or the session was deleted;
-    /// `None` when there are none. Lines that came after a deletion stand for the id, not those that were put aside.
+    /// Returns the entries of this session's transcript, even if `key` refers to a newer session by now or the session
+    /// was deleted; `None` if there are none. Entries written after a deletion take precedence over the archived ones.
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<transcript::Entry>>, Error>;
 
-    /// The lines of a transcript that a session can continue: those that [`load`](Self::load) gives once a record has
-    /// this id. Not those that were put aside with a deleted session.
+    /// Returns the entries that a session with this id would continue: those that [`load`](Self::load) returns once a
+    /// record has this id. Excludes the archived entries of a deleted session.
     async fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<transcript::Entry>, Error>;
 
-    /// Where a session's transcript is, for those who read files; `None` where there are none.
+    /// Returns the path of a session's transcript; `None` for stores without files.
     fn transcript_path(&self, key: &SessionKey, session: &SessionId) -> Option<PathBuf> {
         let _: (&SessionKey, &SessionId) = (key, session);
         None
     }
 
-    /// What is known of a run.
+    /// Returns the stored row of a run.
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error>;
 
-    /// A session's record, without its transcript.
+    /// Returns a session's record, without its transcript.
     async fn record(&self, key: &SessionKey) -> Result<Option<Arc<session::Record>>, Error>;
 
-    /// The sessions' records, in no particular order, without their transcripts.
+    /// Returns all session records, unordered, without their transcripts.
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, Error>;
 
-    /// The key whose session has this id, if any.
+    /// Returns the key that refers to this session, if any.
     async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, Error>;
 
-    /// The runs that a restart found unfinished, in the order in which they were accepted.
+    /// Returns the unfinished runs that a restart found, in the order of acceptance.
     async fn recover(&self) -> Result<Vec<Unfinished>, Error>;
 
-    /// The deliveries that have not arrived, as far as is known, in the order in which they were queued.
-    /// [`outbox::due`] says which may go out. What was being sent when a process ended is
-    /// [`DeliveryState::Unknown`] for the next one, or queued again if the channel is idempotent.
+    /// Returns deliveries not known to have arrived, in queue order. [`outbox::due`] selects those that may be sent
+    /// now. A delivery that was being sent when a process ended is [`DeliveryState::Unknown`] for the next one, or
+    /// queued again if the channel is idempotent.
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error>;
 
-    /// The runs that are remembered, the newest first.
+    /// Returns stored runs, newest first.
     async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error>;
 
-    /// The run to which an event of a channel led, or that says what a delivery says: by the name that the channel, the
-    /// delivery or the message that came of it has.
+    /// Finds a run by external id: an inbound channel event, a delivery, or the platform's message id of a delivery.
     async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error>;
 
-    /// What a run has queued to be said on channels, in order, whatever became of it.
+    /// Returns the deliveries that a run queued, in order, in any state.
     async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error>;
 
-    /// What models took, in no particular order. One thing may be told in several sums.
+    /// Returns token usage, unordered. Several sums may have the same subject and have to be added.
     async fn spent(&self, period: &spend::Period) -> Result<Vec<spend::Spent>, Error>;
 }
 
-/// Which runs are looked for.
+/// Query for runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
-    /// Those of one session.
+    /// Only runs of this session.
     pub key: Option<SessionKey>,
-    /// Those that were accepted before this one.
+    /// Only runs accepted before this one.
     pub before: Option<RunId>,
-    /// So many at most.
+    /// Maximum number of runs.
     pub limit: usize,
 }
 
-/// The right to write. Opaque to everybody but the store that gave it.
+/// Fencing token that authorizes writes. Opaque to everything but the store that issued it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fence(pub u64);
 
-/// A session as it is on disk.
+/// A stored session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
-    /// Its record.
+    /// Session record.
     pub record: session::Record,
-    /// Its transcript without the header, in file order.
+    /// Transcript without the header, in file order.
     pub entries: Vec<transcript::Entry>,
 }
 
-/// A run that a restart found unfinished, and all that is known of how far it came.
+/// An unfinished run that a restart found, with everything known about its progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unfinished {
-    /// What is known of it.
+    /// Stored row.
     pub row: RunRow,
-    /// What its sender asked for.
+    /// Request of the sender.
     pub accept: Accept,
-    /// Every time it started, oldest first.
+    /// Starts of the run, oldest first.
     pub attempts: Vec<Attempt>,
-    /// Whether somebody wanted it stopped.
+    /// Reason of a requested abort, if any.
     pub aborted: Option<AbortReason>,
-    /// The lines of its transcript after its own message, oldest first.
+    /// Transcript entries after the run's own message, oldest first.
     pub entries: Vec<transcript::Entry>,
-    /// Its tools with effects that were about to start, and all that answered.
+    /// Tool calls with side effects that were about to start, and all calls with a result.
     pub tools: Vec<ToolRow>,
-    /// The runs that end with it.
+    /// Runs absorbed by this one.
     pub guests: Vec<RunRow>,
-    /// What it has queued to be said on channels, in order, whatever became of it.
+    /// Deliveries that it queued, in order, in any state.
     pub posted: Vec<DeliveryRow>,
 }
 
 /// One start of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// Milliseconds since the epoch.
+    /// Start time in milliseconds since the epoch.
     pub started_at: u64,
-    /// How the process ended in which it started.
+    /// How the process ended that started it.
     pub process: ProcessEnd,
 }
 
-/// How a process that had the store ended.
+/// How a process that had the store open ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// It has not.
+    /// It is still running.
     Running,
     /// It closed the store.
     Stopped,
@@ -168,13 +167,13 @@ pub enum ProcessEnd {
     Crashed,
 }
 
-/// What is known of a tool call of an unfinished run.
+/// State of a tool call of an unfinished run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolRow {
-    /// The call.
+    /// Call id.
     pub call: CallId,
-    /// Whether it may be repeated.
+    /// Whether the call may be repeated.
     pub class: ToolClass,
-    /// What it answered, if it did.
+    /// Its result, if known.
     pub result: Option<ToolResult>,
 }

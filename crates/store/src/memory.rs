@@ -1,4 +1,4 @@
-//! A store that forgets: for tests, and the reference for what the durable one must do.
+//! In-memory store: for tests, and the reference implementation for the durable one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,7 +15,7 @@ use crate::{
     spend::{Period, Spent, Sums},
 };
 
-/// A store that forgets.
+/// A store that loses everything when dropped.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     inner: Mutex<Inner>,
@@ -25,7 +25,7 @@ pub struct MemoryStore {
 struct Inner {
     records: BTreeMap<SessionKey, session::Record>,
     transcripts: HashMap<SessionId, Vec<Entry>>,
-    /// The transcripts of deleted sessions.
+    /// Transcripts of deleted sessions.
     put_aside: HashMap<SessionId, Vec<Entry>>,
     ledger: Ledger,
     outbox: Outbox,
@@ -33,7 +33,7 @@ struct Inner {
 }
 
 impl MemoryStore {
-    /// Makes it what the next process would find after one that ended like this.
+    /// Simulates a restart after a process that ended this way.
     pub fn restart(&self, how: ProcessEnd) {
         let mut inner = self.lock();
         inner.ledger.process_ended(how);

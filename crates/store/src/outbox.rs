@@ -1,16 +1,16 @@
-//! What is to be said on channels: how a delivery goes out, and what a crash makes of one that was on its way.
+//! Outbox of deliveries to channels: their states, and what a crash does to a delivery in progress.
 //!
 //! | from | to |
 //! |---|---|
 //! | queued, failed | sending, dead |
 //! | sending | sent, failed, dead, unknown (queued again if the channel is idempotent) |
-//! | unknown | sent, failed, dead: somebody found out, or decided |
+//! | unknown | sent, failed, dead: the outcome was found out, or the operator decided |
 //! | sent, dead | – |
 //!
-//! `sending` is on disk before the channel is called, so whatever a crash leaves there may have arrived or not. Where the
-//! channel knows the delivery's key, it is queued again and the channel drops the second one. Elsewhere it is `unknown`,
-//! and goes out again only if somebody says that it failed. Deliveries to one target go out in the order in which they
-//! were queued.
+//! `sending` is on disk before the channel is called, so a delivery that a crash leaves in this state may have arrived
+//! or not. If the channel deduplicates by the delivery's key, it is queued again and the channel drops the second one.
+//! Otherwise it is `unknown`, and is sent again only if it is explicitly marked as failed. Deliveries to one target are
+//! sent in queue order.
 
 #[cfg(test)]
 mod tests;
@@ -21,90 +21,90 @@ use homard_proto::RunId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A delivery that has not gone out after so long never does: an answer from the day before only confuses.
+/// Time after which an unsent delivery expires, because a reply from the day before only confuses.
 pub const TTL_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Who is to hear it.
+/// Destination of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {
-    /// The channel.
+    /// Channel.
     pub channel: String,
-    /// Which of our accounts there speaks.
+    /// Own account on the channel that sends it.
     pub account: String,
-    /// The chat, room or number, as the channel writes it.
+    /// The chat, room or number, in the channel's notation.
     pub to: String,
 }
 
-/// That what a run says goes to somebody on a channel, and how. To whom says its route.
+/// How a run's reply is delivered to a channel. The destination is the run's route.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Post {
-    /// Whether its message came from there: the session remembers where it was spoken to last.
+    /// True if the run's message came from there; the session then stores it as its last route.
     pub is_origin: bool,
-    /// Whether nobody minds if it does not get there.
+    /// True if a failed delivery is not an error.
     pub is_best_effort: bool,
-    /// Whether a talkative session tells there what its tools do.
+    /// True if a verbose session reports its tool calls there.
     pub tells_tools: bool,
-    /// What the channel calls the message that is answered.
+    /// The channel's id of the message being answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
-    /// Why it cannot get there, if that was known before the run began.
+    /// Why the reply cannot be delivered, if that was known before the run began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// Something to be said on a channel.
+/// A message to be sent on a channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// Its name; one that is known is not queued again.
+    /// Delivery id; a known id is not queued again.
     pub id: String,
-    /// The run that says it. It is queued only while that run has not ended, so before its end in the same batch.
+    /// Run that sends it. It is queued only while that run has not ended, so before its end in the same batch.
     pub run: Option<RunId>,
-    /// Who is to hear it.
+    /// Destination.
     pub target: Target,
-    /// Which part of a long answer it is, from 0.
+    /// Index of this part of a long reply, from 0.
     pub part: u32,
-    /// What the channel is told to know it by.
+    /// Idempotency key passed to the channel.
     pub key: String,
-    /// Whether the channel drops a second delivery with the same key.
+    /// True if the channel drops a second delivery with the same key.
     pub is_idempotent: bool,
-    /// What is said, as the channel's adapter understands it.
+    /// Content, in the format of the channel's adapter.
     pub payload: Value,
-    /// When it was queued; milliseconds since the epoch.
+    /// Time at which it was queued, in milliseconds since the epoch.
     pub at: u64,
 }
 
-/// How far a delivery has come.
+/// State of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum DeliveryState {
-    /// It waits for its turn.
+    /// Waiting to be sent.
     Queued,
     /// The channel is being called, or was when the process ended.
     Sending,
-    /// The channel has it.
+    /// The channel accepted it.
     Sent {
-        /// What the channel calls it.
+        /// The channel's id of the message.
         provider_id: Option<String>,
     },
-    /// The channel does not have it. It is tried again.
+    /// The channel did not accept it; it will be retried.
     Failed {
-        /// Not before then; milliseconds since the epoch.
+        /// Earliest time of the next attempt, in milliseconds since the epoch.
         retry_at: u64,
-        /// For people.
+        /// Reason, for people.
         reason: String,
     },
-    /// Nobody knows whether the channel has it.
+    /// It is unknown whether the channel accepted it.
     Unknown,
-    /// It never goes out, or nobody wants to know any more.
+    /// It will never be sent, or was given up.
     Dead {
-        /// For people.
+        /// Reason, for people.
         reason: String,
     },
 }
 
 impl DeliveryState {
-    /// In a word.
+    /// Returns the name of the state.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -116,7 +116,7 @@ impl DeliveryState {
         }
     }
 
-    /// Whether nothing more can become of it.
+    /// True if no further transition is possible.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Sent { .. } | Self::Dead { .. } => true,
@@ -125,24 +125,24 @@ impl DeliveryState {
     }
 }
 
-/// What is known of a delivery.
+/// A stored delivery and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeliveryRow {
     /// The delivery.
     pub delivery: Delivery,
-    /// How far it has come.
+    /// Its state.
     pub state: DeliveryState,
-    /// How often the channel was called.
+    /// Number of attempts to send it.
     pub attempts: u32,
 }
 
 impl DeliveryRow {
-    /// A delivery that waits for its turn.
+    /// Creates a queued delivery.
     pub fn new(delivery: Delivery) -> Self {
         Self { delivery, state: DeliveryState::Queued, attempts: 0 }
     }
 
-    /// What it is after it was told to become `wanted`; `None` when it cannot.
+    /// Returns the row after a transition to `wanted`; `None` if the transition is not allowed.
     pub fn next(&self, wanted: &DeliveryState, at: u64) -> Option<Self> {
         use DeliveryState::{Dead, Failed, Queued, Sending, Sent, Unknown};
         let mut next = self.clone();
@@ -153,7 +153,7 @@ impl DeliveryRow {
             }
             (Sending, Unknown) if self.delivery.is_idempotent => Queued,
             (Sending, Sent { .. } | Failed { .. } | Unknown | Dead { .. })
-            // Somebody found out, or decided.
+            // The outcome was found out, or the operator decided.
             | (Unknown, Sent { .. } | Failed { .. } | Dead { .. })
             | (Queued | Failed { .. }, Dead { .. }) => wanted.clone(),
             (Queued | Sending | Sent { .. } | Failed { .. } | Unknown | Dead { .. }, _) => return None,
@@ -161,12 +161,12 @@ impl DeliveryRow {
         Some(next)
     }
 
-    /// Whether it has waited for too long. It cannot go out any more, and ought to be told that it is dead.
+    /// True if it has waited too long. It can no longer be sent and should be marked as dead.
     pub fn is_expired(&self, now: u64) -> bool {
         self.is_waiting() && now > self.delivery.at.saturating_add(TTL_MS)
     }
 
-    /// Whether those behind it, to the same target, have to wait.
+    /// True if later deliveries to the same target have to wait for it.
     pub fn holds_up(&self, now: u64) -> bool {
         self.state == DeliveryState::Sending || (self.is_waiting() && !self.is_expired(now))
     }
@@ -187,7 +187,8 @@ impl DeliveryRow {
     }
 }
 
-/// What may go out now: of each target the first that holds up the others, if its time has come. `rows` are in order.
+/// Returns the deliveries that may be sent now: for each target, the first that blocks the others, if it is due. `rows`
+/// are in queue order.
 pub fn due(rows: &[DeliveryRow], now: u64) -> Vec<&DeliveryRow> {
     let mut targets = HashSet::new();
     let mut first: Vec<_> = rows.iter().filter(|row| row.holds_up(now)).collect();
@@ -196,12 +197,12 @@ pub fn due(rows: &[DeliveryRow], now: u64) -> Vec<&DeliveryRow> {
     first
 }
 
-/// The deliveries that the memory store knows, in the order in which they were queued.
+/// Deliveries of the memory store, in queue order.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Vec<DeliveryRow>);
 
 impl Outbox {
-    /// Queues a delivery; `false` when its id is known.
+    /// Queues a delivery; returns `false` if its id is known.
     pub(crate) fn queue(&mut self, delivery: Delivery) -> bool {
         let is_new = self.0.iter().all(|row| row.delivery.id != delivery.id);
         if is_new {
@@ -210,7 +211,7 @@ impl Outbox {
         is_new
     }
 
-    /// Takes a delivery a step further; `false` when it cannot go there.
+    /// Changes the state of a delivery; returns `false` if the transition is not allowed.
     pub(crate) fn mark(&mut self, id: &str, wanted: &DeliveryState, at: u64) -> bool {
         let Some(place) = self.0.iter().position(|row| row.delivery.id == id) else { return false };
         let (before, row) = (&self.0[..place], &self.0[place]);
@@ -223,7 +224,7 @@ impl Outbox {
         true
     }
 
-    /// What was being sent when the process ended is not known any more.
+    /// Marks deliveries that were being sent when the process ended as unknown.
     pub(crate) fn lose_track(&mut self) {
         for row in &mut self.0 {
             if row.state == DeliveryState::Sending {
@@ -232,12 +233,12 @@ impl Outbox {
         }
     }
 
-    /// Those that a run has queued.
+    /// Returns the deliveries queued by a run.
     pub(crate) fn of_run(&self, run: &RunId) -> Vec<DeliveryRow> {
         self.0.iter().filter(|row| row.delivery.run.as_ref() == Some(run)).cloned().collect()
     }
 
-    /// The run that says what a delivery of this name says, or what a channel calls so.
+    /// Returns the run of a delivery, by delivery id or by the channel's message id.
     pub(crate) fn run_of(&self, name: &str) -> Option<RunId> {
         let is_named = |row: &&DeliveryRow| {
             let is_receipt =
@@ -247,7 +248,7 @@ impl Outbox {
         self.0.iter().find(is_named).and_then(|row| row.delivery.run.clone())
     }
 
-    /// Those that have not arrived, as far as is known.
+    /// Returns deliveries not known to have arrived.
     pub(crate) fn undelivered(&self) -> Vec<DeliveryRow> {
         let arrived = |row: &&DeliveryRow| matches!(row.state, DeliveryState::Sent { .. });
         self.0.iter().filter(|row| !arrived(row)).cloned().collect()

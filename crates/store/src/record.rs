@@ -1,4 +1,4 @@
-//! What a store is told, and what it answers.
+//! Records that are committed to a store, and its verdicts.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,202 +13,203 @@ use homard_proto::{
 
 use crate::{Delivery, DeliveryState, Post, timeline::Steps};
 
-/// One fact to be kept.
+/// One durable fact.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rec {
-    /// A message was taken in: from here on it is never lost.
+    /// A message was accepted: from here on it is never lost.
     Accept(Box<Accept>),
-    /// Its run begins in this session.
+    /// The run starts in this session.
     Start(Start),
-    /// The run's own message, and those that it absorbed, enter the transcript.
+    /// The run's own message, and those it absorbed, enter the transcript.
     Input(Input),
-    /// A line of a transcript. The store sets its parent: the last line of that transcript.
+    /// A transcript entry. The store sets its parent: the last entry of that transcript.
     Entry {
-        /// The run that it belongs to; `None` for a line from elsewhere.
+        /// Run that the entry belongs to; `None` for an entry from elsewhere.
         run: Option<RunId>,
-        /// The session.
+        /// Session key.
         key: SessionKey,
-        /// The transcript: a run stays in the one that it began in, also when its session gets a new one meanwhile.
+        /// Session id of the transcript: a run stays in the transcript in which it started, even if its key gets a new
+        /// session meanwhile.
         session: SessionId,
-        /// The line.
+        /// The entry.
         entry: Box<Entry>,
     },
-    /// A tool with effects is about to start.
+    /// A tool with side effects is about to start.
     ToolIntent {
-        /// The run.
+        /// Run id.
         run: RunId,
-        /// The call.
+        /// Call id.
         call: CallId,
-        /// Whether it may be repeated.
+        /// Whether the call may be repeated.
         class: ToolClass,
     },
-    /// A tool has answered. Its line follows when those of the calls before it have.
+    /// A tool call finished. Its entry follows once those of the preceding calls are written.
     ToolDone {
-        /// The run.
+        /// Run id.
         run: RunId,
-        /// What it answered.
+        /// Its result.
         result: Box<ToolResult>,
     },
-    /// Somebody wants the run stopped: a restart does not take it up again.
+    /// An abort of the run was requested: a restart does not resume it.
     Abort {
-        /// The run.
+        /// Run id.
         run: RunId,
-        /// Why.
+        /// Reason.
         reason: AbortReason,
     },
-    /// A started run is held: no restart takes it up until it is released. Its transcript is complete.
+    /// A started run is held: no restart resumes it until it is released. Its transcript is complete.
     Hold {
-        /// The run.
+        /// Run id.
         run: RunId,
-        /// Milliseconds since the epoch.
+        /// Time in milliseconds since the epoch.
         at: u64,
     },
     /// A held run is queued again; its message enters the transcript once more when it starts.
     Release {
-        /// The run.
+        /// Run id.
         run: RunId,
-        /// Milliseconds since the epoch.
+        /// Time in milliseconds since the epoch.
         at: u64,
     },
-    /// The run is over. Only the first such record of a run counts.
+    /// The run ended. Only the first such record of a run counts.
     Terminal {
-        /// The run.
+        /// Run id.
         run: RunId,
-        /// How.
+        /// How it ended.
         ended: Box<Ended>,
     },
-    /// A session's record changes, if it still is the same session.
+    /// Replaces a session record, if the key still refers to the expected session.
     Patch {
-        /// The run that it comes with; `None` for a change from elsewhere.
+        /// Run that it belongs to; `None` for a change from elsewhere.
         run: Option<RunId>,
-        /// The session.
+        /// Session key.
         key: SessionKey,
-        /// The session id that the writer believes in; `None` for a session that is not there yet.
+        /// Expected session id; `None` for a session that does not exist yet.
         expect: Option<SessionId>,
-        /// The whole new record.
+        /// The complete new record.
         record: Box<session::Record>,
     },
-    /// A session is forgotten, if it still is the same session. Its transcript is put aside, not destroyed.
+    /// Deletes a session, if the key still refers to the expected one. Its transcript is archived, not destroyed.
     Delete {
-        /// The session.
+        /// Session key.
         key: SessionKey,
-        /// The session id that the writer believes in.
+        /// Expected session id.
         expect: SessionId,
     },
-    /// Something is to be said on a channel: from here on it is never lost.
+    /// Queues a delivery to a channel: from here on it is never lost.
     Queue(Box<Delivery>),
-    /// A delivery goes a step further, if it can.
+    /// Changes the state of a delivery, if the transition is allowed.
     Deliver {
-        /// Its id.
+        /// Delivery id.
         id: String,
-        /// What it becomes.
+        /// New state.
         state: DeliveryState,
-        /// Milliseconds since the epoch.
+        /// Time in milliseconds since the epoch.
         at: u64,
     },
 }
 
-/// A message that was taken in.
+/// An accepted message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accept {
-    /// The run that it asks for.
+    /// Run that it requests.
     pub run: RunId,
-    /// Who asks.
+    /// Who requests it.
     pub principal: String,
-    /// With which method.
+    /// RPC method of the request.
     pub method: String,
-    /// A digest of what was asked: the same id with another digest is a conflict.
+    /// Digest of the request: the same id with another digest is a conflict.
     pub fingerprint: String,
-    /// The session.
+    /// Session key.
     pub key: SessionKey,
     /// The message.
     pub message: Message,
-    /// What else its run needs to know.
+    /// Further options of its run.
     pub options: Options,
-    /// The event of a channel that brought it; channels tell of one more than once.
+    /// Channel event that brought it; used for deduplication, because channels redeliver events.
     pub origin: Option<Origin>,
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub at: u64,
 }
 
-/// An event of a channel. As long as its run is remembered, it leads to no other.
+/// A channel event. While its run is stored, it starts no other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// The channel.
+    /// Channel.
     pub channel: String,
-    /// Which of our accounts there heard it.
+    /// Own account on the channel that received it.
     pub account: String,
-    /// What the channel calls it.
+    /// The channel's id of the event.
     pub event: String,
 }
 
-/// What a run needs to know beside its message, also after a restart.
+/// Options of a run in addition to its message; they survive a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
-    /// The pool of slots that it draws from; empty for the one that its session implies.
+    /// Slot pool of the run; empty for the one that its session implies.
     pub lane: String,
-    /// How long it may take; `None` for its agent's own limit.
+    /// Time limit; `None` for the agent's own limit.
     pub timeout: Option<Duration>,
-    /// What it adds to the system prompt.
+    /// Text appended to the system prompt.
     pub extra_prompt: Option<String>,
-    /// What its sender wants if a restart finds it unfinished.
+    /// What the sender wants to happen if a restart finds the run unfinished.
     pub on_restart: OnRestart,
-    /// Whether it is refused rather than cut if it does not fit into the context window.
+    /// True if a message that does not fit into the context window is refused rather than truncated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_strict: bool,
-    /// Where it came from, and where its answer goes.
+    /// Origin of the message and destination of the reply.
     #[serde(skip_serializing_if = "is_nowhere")]
     pub route: Route,
-    /// Whether its text is meant as it is written, and never as a command.
+    /// True if the text is literal and never parsed as a command.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_literal: bool,
-    /// What it says about its own way through the queue, as it can be typed; empty if nothing.
+    /// Queue settings of this message, in command syntax; empty if none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub queue: String,
-    /// That its answer is sent to its route; `None` if those who follow the run are all who get it.
+    /// How the reply is delivered to the route; `None` if only the run's subscribers receive it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post: Option<Post>,
-    /// Who said it, as its channel knows them.
+    /// Sender, as the channel knows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<Sender>,
     /// Working directory of the run's tools; `None` for the agent's workspace. A restart resumes the run in the same one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
-    /// How much of its principal's authority it has.
+    /// Share of its principal's authority that it has.
     #[serde(skip_serializing_if = "Authority::is_full")]
     pub authority: Authority,
     /// Settings of this run only. A restart resumes the run with the same ones.
     #[serde(skip_serializing_if = "RunOverrides::is_empty")]
     pub overrides: RunOverrides,
-    /// Messages that a new session begins with, before its own, as a transcript has them.
+    /// Messages with which a new session starts, before its own, in transcript format.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<serde_json::Value>,
-    /// Whether its session is deleted when it ends.
+    /// True if its session is deleted when it ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_ephemeral: bool,
 }
 
-/// Settings that one run has instead of those of its agent and its session.
+/// Settings of one run that override those of its agent and its session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunOverrides {
-    /// The only model that is asked, as `provider/model`.
+    /// The only model to use, as `provider/model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// How much of the system prompt the model gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_mode: Option<PromptMode>,
-    /// Whether the files of the workspace are left out of the system prompt.
+    /// True if the workspace files are omitted from the system prompt.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_bootstrap_files: bool,
-    /// Whether the run does not have the tool `message`.
+    /// True if the run does not have the tool `message`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_message_tool: bool,
 }
 
 impl RunOverrides {
-    /// Whether nothing is overridden.
+    /// True if nothing is overridden.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -231,29 +232,29 @@ pub enum PromptMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Authority {
-    /// Asked for by a connection without `operator.admin`: no tools that do what needs that scope.
+    /// Requested by a connection without `operator.admin`: no tools that require that scope.
     Limited,
-    /// All of it. Runs that were stored before there was a bound have it, too.
+    /// All of it. Also the value for runs that were stored before this field existed.
     #[default]
     Full,
 }
 
 impl Authority {
-    /// Whether nothing is withheld.
+    /// True if nothing is withheld.
     pub fn is_full(&self) -> bool {
         *self == Self::Full
     }
 }
 
-/// Somebody on a channel.
+/// A sender on a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sender {
-    /// What the channel calls them; cannot be chosen.
+    /// The channel's id, which users cannot choose.
     pub id: String,
-    /// What people read; anybody may call themselves anything.
+    /// Display name, which users choose freely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Their handle, without `@`.
+    /// Handle without `@`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
 }
@@ -262,132 +263,132 @@ fn is_nowhere(route: &Route) -> bool {
     *route == Route::default()
 }
 
-/// What becomes of a run that a restart finds unfinished.
+/// Treatment of a run that a restart finds unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnRestart {
-    /// It goes on.
+    /// The run is resumed.
     #[default]
     Resume,
-    /// It ends, and says that it was interrupted.
+    /// The run ends as interrupted.
     Interrupt,
 }
 
-/// A run's beginning.
+/// Start of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
-    /// The run.
+    /// Run id.
     pub run: RunId,
-    /// The session.
+    /// Session key.
     pub key: SessionKey,
-    /// The header of its transcript; written if there is none yet.
+    /// Header of its transcript; written if there is none yet.
     pub header: Header,
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub at: u64,
 }
 
 /// Messages that enter the transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
-    /// The run that takes them.
+    /// Run that takes them.
     pub run: RunId,
-    /// The session.
+    /// Session key.
     pub key: SessionKey,
-    /// The transcript.
+    /// Session id of the transcript.
     pub session: SessionId,
-    /// Other runs that end with this one.
+    /// Runs that are absorbed by this one.
     pub absorbs: Vec<RunId>,
-    /// Their lines.
+    /// Entries of the messages.
     pub entries: Vec<Entry>,
 }
 
-/// Whether a tool may be run again after a crash.
+/// Whether a tool call may be repeated after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToolClass {
-    /// It changes nothing.
+    /// Changes nothing.
     Read,
-    /// Doing it twice is the same as doing it once.
+    /// Repeating it has no further effect.
     Idempotent,
-    /// It must never be done twice.
+    /// Must never be repeated.
     Effect,
 }
 
-/// How a run ended. Replies are pointers into the transcript; only what is nowhere else is kept here.
+/// How a run ended. Replies refer to transcript entries; only what is stored nowhere else is contained here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// How.
+    /// Outcome.
     pub outcome: Outcome,
-    /// The lines of the transcript that hold its replies, in order.
+    /// Transcript entries that contain its replies, in order.
     pub replies: Vec<EntryId>,
-    /// The model that answered: provider and name.
+    /// Model that answered: provider and name.
     pub model: (String, String),
-    /// The sum over all model calls.
+    /// Token usage of all model requests.
     pub usage: Usage,
-    /// What happened on the way.
+    /// Timeline of the run.
     #[serde(default)]
     pub steps: Steps,
-    /// When it ended, in milliseconds since the epoch: after its last hook and all its other commits, when this record was
-    /// complete. A record cannot hold the time of its own commit.
+    /// Time at which it ended, in milliseconds since the epoch: after its last hook and all its other commits, when
+    /// this record was complete. A record cannot contain the time of its own commit.
     pub ended_at: u64,
-    /// What a command was answered, which stands in no transcript.
+    /// Reply to a command, which is in no transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// The replies as the user got them, where they are not what the lines and the words say: a hook changed them, or
-    /// something was added. What they are is the business of whoever writes them.
+    /// Replies as the user received them, if they differ from the entries and `words`: a hook changed them, or
+    /// something was added. The format is defined by the writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payloads: Option<serde_json::Value>,
 }
 
-/// The ways in which a run can end.
+/// How a run can end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// It is done.
+    /// Completed.
     Done,
-    /// Somebody or something stopped it.
+    /// Aborted, with the reason.
     Aborted(AbortReason),
-    /// It could not go on.
+    /// Failed.
     Failed(Failure),
 }
 
-/// Why a run was stopped.
+/// Why a run was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AbortReason {
-    /// Somebody asked for it with a request.
+    /// A client requested it by RPC.
     User,
-    /// Somebody asked for it with a message.
+    /// A message requested it.
     Stop,
-    /// It took longer than it may.
+    /// It exceeded its time limit.
     Timeout,
-    /// A newer message took its place.
+    /// A newer message replaced it.
     Interrupted,
-    /// Too many messages waited.
+    /// The queue was full.
     Dropped,
 }
 
-/// Why a run could not go on.
+/// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Whose fault it is: clients are told of the model's in another way than of ours.
+    /// Origin of the failure; clients receive model failures differently from internal ones.
     pub kind: FailureKind,
-    /// For people.
+    /// Message for people.
     pub message: String,
 }
 
-/// Whose fault a failure is.
+/// Origin of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FailureKind {
-    /// The model's or its provider's.
+    /// The model or its provider.
     Model,
-    /// Ours, or the disk's.
+    /// The gateway or the disk.
     Internal,
 }
 
 impl Outcome {
-    /// What went wrong, for people; `None` when nothing did.
+    /// Returns the error message for people; `None` if the run completed.
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Done => None,
@@ -400,49 +401,50 @@ impl Outcome {
     }
 }
 
-/// How far a run has come.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunState {
-    /// Waiting for its turn.
+    /// Waiting in the queue.
     Accepted,
-    /// At work.
+    /// Active.
     Running,
-    /// Its message went into another run and ends with it.
+    /// Its message was absorbed by another run and ends with it.
     Absorbed(RunId),
     /// Started, active at several crashes in a row, and waiting for the owner to release or drop it.
     Held,
-    /// Over.
+    /// Ended.
     Ended(Box<Ended>),
 }
 
-/// What is known of a run.
+/// Stored row of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRow {
-    /// The run.
+    /// Run id.
     pub run: RunId,
-    /// Who asked.
+    /// Who requested it.
     pub principal: String,
-    /// With which method.
+    /// RPC method of the request.
     pub method: String,
-    /// A digest of what was asked.
+    /// Digest of the request.
     pub fingerprint: String,
-    /// The event of a channel that brought it.
+    /// Channel event that brought it.
     pub origin: Option<Origin>,
-    /// The session.
+    /// Session key.
     pub key: SessionKey,
-    /// Its transcript, once the run began or went into another.
+    /// Session id of its transcript, once the run was started or absorbed.
     pub session: Option<SessionId>,
-    /// Milliseconds since the epoch.
+    /// Time of acceptance in milliseconds since the epoch.
     pub accepted_at: u64,
-    /// When it began first, or that into which it went; `None` if it never did. Milliseconds since the epoch.
+    /// Time of the first start of the run or of the run that absorbed it, in milliseconds since the epoch; `None` if it
+    /// never started.
     pub started_at: Option<u64>,
-    /// When restarts took it up again, oldest first. Milliseconds since the epoch.
+    /// Times at which restarts resumed it, oldest first, in milliseconds since the epoch.
     pub taken_up: Vec<u64>,
-    /// The run into which its message went, also when that is over.
+    /// Run that absorbed its message, even after that run ended.
     pub host: Option<RunId>,
-    /// When it was held, if it ever was. Of several times the last.
+    /// Last period in which it was held, if any.
     pub hold: Option<Hold>,
-    /// How far it has come.
+    /// State.
     pub state: RunState,
 }
 
@@ -450,44 +452,44 @@ pub struct RunRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// Since when. Milliseconds since the epoch.
+    /// Start of the period in milliseconds since the epoch.
     pub held_at: u64,
-    /// Until when; `None` while it is held.
+    /// Time of the release; `None` while it is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<u64>,
-    /// Whether the message entered the transcript again after the release.
+    /// True if the message entered the transcript again after the release.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_reentered: bool,
 }
 
 impl Hold {
-    /// Whether the run was released and has not started since.
+    /// True if the run was released and has not started since.
     pub fn is_released(&self) -> bool {
         self.released_at.is_some() && !self.is_reentered
     }
 }
 
-/// What a store says to one record.
+/// A store's answer to one record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// It is kept.
+    /// The record was stored.
     Stored,
-    /// It is kept, and the transcript was put aside: here, or there was none.
+    /// The record was stored and the transcript archived at this path; `None` if there was no transcript file.
     Archived(Option<PathBuf>),
-    /// An [`Accept`] with an id that is known and the same fingerprint, or with an origin that is known: this is what is
-    /// known of its run.
+    /// An [`Accept`] with a known id and the same fingerprint, or with a known origin. Contains the row of the known
+    /// run.
     Duplicate(Box<RunRow>),
-    /// An [`Accept`] with an id that is known but another fingerprint, or a [`Rec::Patch`] of a session that changed.
+    /// An [`Accept`] with a known id but another fingerprint, or a [`Rec::Patch`] of a session that changed.
     Conflict,
-    /// An [`Accept`] for which there is no room; the text says what helps.
+    /// An [`Accept`] refused for lack of disk space; the text says what helps.
     Full(String),
-    /// Not applied, because the run's [`Accept`] in this batch was refused, or the run had already ended, or a delivery
-    /// is known already or cannot go that way.
+    /// Not applied, because the run's [`Accept`] in this batch was refused, the run had already ended, or a delivery is
+    /// known already or cannot make this transition.
     Skipped,
 }
 
 impl Rec {
-    /// The run that the record belongs to, if to one.
+    /// Returns the run that the record belongs to, if any.
     pub fn run(&self) -> Option<&RunId> {
         match self {
             Self::Accept(accept) => Some(&accept.run),

@@ -1,4 +1,4 @@
-//! What a restart does with a run that it finds unfinished: a pure function of what is on disk.
+//! Decides what a restart does with an unfinished run: a pure function of what is on disk.
 
 use homard_proto::{
     CallId, RunId,
@@ -11,11 +11,11 @@ use crate::{
     AbortReason, Failure, FailureKind, OnRestart, Outcome, ProcessEnd, RunRow, RunState, ToolClass, ToolRow, Unfinished,
 };
 
-/// Older runs are not taken up again: whoever waited has gone.
+/// Age from which an unfinished run is not resumed: its sender no longer waits.
 pub const MAX_AGE_MS: u64 = 60 * 60 * 1000;
 
-/// Crash-loop guard: a run that was active at this many crashes in a row within [`CRASH_WINDOW_MS`] is held, because it may
-/// be their cause.
+/// Crash-loop guard: a run that was active at this many crashes in a row within [`CRASH_WINDOW_MS`] is held, because it
+/// may be their cause.
 pub const MAX_CRASHES: usize = 3;
 
 /// The period in which crashes count as a loop.
@@ -24,32 +24,33 @@ pub const CRASH_WINDOW_MS: u64 = 5 * 60 * 1000;
 /// A run that was active at this many crashes is held, however far apart they were.
 pub const MAX_CRASHES_EVER: usize = 10;
 
-/// A held run that nobody released or dropped ends after this time.
+/// A held run that was neither released nor dropped ends after this time.
 pub const MAX_HOLD_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Why a held run ended that nobody released.
+/// Reason given for ending a held run that was not released.
 pub const HOLD_EXPIRED: &str =
     "the run was active at several crashes in a row, was held, and was not released within a day";
 
-/// What a model reads in place of the result of a tool that was at work when the process ended.
+/// Result that a model receives for a tool call that was active when the process ended.
 const UNKNOWN: &str = "The program was restarted while this call was at work. Whether it took effect is not known; \
                        do not assume that it failed. Check before you repeat it.";
 
-/// What becomes of an unfinished run.
+/// Treatment of an unfinished run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// It never began: it goes back in line.
+    /// It never started: it returns to the queue.
     Requeue,
-    /// It was at work: it goes on from what is on disk. These of its open calls are answered; the others are run again.
+    /// It was active: it resumes from what is on disk. These results complete open calls; the remaining calls are run
+    /// again.
     Resume(Vec<ToolResult>),
-    /// It was held and released: its message enters the transcript again, behind what was said meanwhile.
+    /// It was held and released: its message enters the transcript again, after the messages since.
     Reenter,
-    /// It was active at several crashes in a row: it is held from now on. These of its open calls are answered; the others
-    /// get the answer of a stopped run.
+    /// It was active at several crashes in a row: it is held from now on. These results complete open calls; the
+    /// remaining calls get the result of an aborted run.
     Hold(Vec<ToolResult>),
-    /// It is held and stays so.
+    /// It remains held.
     StayHeld,
-    /// It is over, and says so now. These of its open calls are answered; the others get the answer of a stopped run.
+    /// It ends now. These results complete open calls; the remaining calls get the result of an aborted run.
     End(Outcome, Vec<ToolResult>),
 }
 
@@ -99,13 +100,12 @@ pub fn plan(found: &Unfinished, now_ms: u64) -> Plan {
     }
 }
 
-/// When the run was accepted, or released after it was held.
+/// Returns the time at which the run was accepted, or released after it was held.
 fn queued_at(row: &RunRow) -> u64 {
     row.hold.and_then(|hold| hold.released_at).unwrap_or(row.accepted_at)
 }
 
-/// Whether a run was active at so many crashes that it may be their cause. A crash is known to have happened before the
-/// run's next start.
+/// True if a run was active at enough crashes to be their likely cause. A crash is dated by the run's next start.
 fn is_crash_loop(found: &Unfinished, now_ms: u64) -> bool {
     let since = queued_at(&found.row);
     let attempts: Vec<_> = found.attempts.iter().filter(|attempt| attempt.started_at >= since).collect();
@@ -116,11 +116,11 @@ fn is_crash_loop(found: &Unfinished, now_ms: u64) -> bool {
     in_a_row.len() >= MAX_CRASHES_EVER || in_a_row.get(MAX_CRASHES - 1).is_some_and(is_recent)
 }
 
-/// The member of a user's message that names the run which took it in while it was at work.
+/// Member of a user message that names the active run into which it was steered.
 pub const STEERED_INTO: &str = "steeredInto";
 
-/// The lines of a run among those behind its message: a later message that it did not take in begins another run's.
-/// There is one only if the disk failed when the run should have ended.
+/// Returns the entries that belong to a run among those after its message: up to a later message that was not steered
+/// into it. Such a message exists only if the disk failed when the run should have ended.
 pub fn own_lines<'a>(run: &RunId, entries: &'a [Entry]) -> &'a [Entry] {
     let is_next = |entry: &Entry| match message(entry) {
         Some(Message::User(user)) => user.extra.get(STEERED_INTO).and_then(Value::as_str) != Some(run.as_str()),
@@ -129,14 +129,14 @@ pub fn own_lines<'a>(run: &RunId, entries: &'a [Entry]) -> &'a [Entry] {
     &entries[..entries.iter().position(is_next).unwrap_or(entries.len())]
 }
 
-/// The last assistant message of the run, and where it stands; `None` if a message came after it.
+/// Returns the last assistant message of the run and its position; `None` if a user message follows it.
 fn last_answer(entries: &[Entry]) -> Option<(usize, &Assistant)> {
     let last =
         entries.iter().rposition(|entry| matches!(message(entry), Some(Message::User(_) | Message::Assistant(_))))?;
     assistant(&entries[last]).map(|said| (last, said))
 }
 
-/// The message of an entry that is an assistant's.
+/// Returns the assistant message of an entry, if it is one.
 pub fn assistant(entry: &Entry) -> Option<&Assistant> {
     match message(entry)? {
         Message::Assistant(said) => Some(said),
@@ -151,8 +151,8 @@ fn message(entry: &Entry) -> Option<&Message> {
     }
 }
 
-/// Answers to calls of `said` that are known but not in the transcript yet: what tools answered before the end, and
-/// "not known" for those with effects that were at work.
+/// Returns the known results of calls in `said` that are not in the transcript yet: results of finished tools, and
+/// "unknown" for calls with side effects that were active.
 fn known_answers(found: &Unfinished, at: usize, said: &Assistant, now_ms: u64) -> Vec<ToolResult> {
     let is_written = |id: &str| {
         let results = found.entries[at..].iter().filter_map(message);
@@ -161,7 +161,7 @@ fn known_answers(found: &Unfinished, at: usize, said: &Assistant, now_ms: u64) -
     let open = said.tool_calls().filter(|call| !is_written(&call.id));
     open.filter_map(|call| {
         let id = CallId::parse(&call.id).ok()?;
-        // A model may use an id again in a later message, so the last row of it is meant.
+        // A model may reuse an id in a later message, so the last row counts.
         match found.tools.iter().rev().find(|row| row.call == id)? {
             ToolRow { result: Some(result), .. } => Some(result.clone()),
             ToolRow { class: ToolClass::Effect, .. } => Some(unknown(&call.id, &call.name, now_ms)),

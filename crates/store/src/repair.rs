@@ -1,8 +1,8 @@
-//! A history that the model's provider takes.
+//! Repairs a history so that the model's provider accepts it.
 //!
-//! Crashes, other programs and old versions leave calls without results and results without calls; a provider refuses
-//! such a history for ever. Providers also differ in what they take: see [`Policy`]. The repair is in the copy that the
-//! model sees; the transcript stays as it is.
+//! Crashes, other programs and old versions leave calls without results and results without calls; a provider would
+//! reject such a history forever. Providers also differ in what they accept: see [`Policy`]. The repair changes the
+//! copy that the model sees; the transcript stays as it is.
 
 mod content;
 mod ids;
@@ -17,10 +17,10 @@ use homard_proto::message::Message;
 pub use pair::view;
 pub use policy::Policy;
 
-/// The history as this model's provider takes it.
+/// Returns the history in the form that this model's provider accepts.
 ///
-/// Every call has exactly one result, right behind it. What a user said is never lost, and what already fits comes back
-/// as it is. Repairing twice changes nothing more.
+/// Every call has exactly one result, directly after it. User messages are never lost, and valid messages are returned
+/// unchanged. The repair is idempotent.
 pub fn for_model(history: &[Arc<Message>], policy: &Policy) -> Vec<Arc<Message>> {
     let mut history = view(history);
     content::clean(&mut history, policy);

@@ -1,4 +1,4 @@
-//! What models took, summed up: by day, session and model.
+//! Token usage summed by day, session and model.
 
 use std::collections::BTreeMap;
 
@@ -6,46 +6,46 @@ use homard_proto::{SessionId, SessionKey, message::Usage};
 
 use crate::Ended;
 
-/// Sums that are older are forgotten, in days.
+/// Age in days after which sums are deleted.
 pub const KEEP_DAYS: u32 = 400;
 
-/// What models took on one day in one session.
+/// Token usage of one subject.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spent {
-    /// What for.
+    /// Subject.
     pub of: Of,
-    /// How many runs it was.
+    /// Number of runs.
     pub runs: u64,
-    /// How much.
+    /// Token usage and cost.
     pub usage: Usage,
 }
 
-/// What a sum is about.
+/// Subject of a sum.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Of {
-    /// The day on which the runs ended, in days since the epoch.
+    /// Day on which the runs ended, in days since the epoch.
     pub day: u32,
-    /// The session.
+    /// Session key.
     pub key: SessionKey,
-    /// Its transcript.
+    /// Session id.
     pub session: SessionId,
-    /// The provider.
+    /// Provider.
     pub provider: String,
-    /// The model.
+    /// Model.
     pub model: String,
 }
 
-/// Which sums are looked for.
+/// Query for sums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Period {
-    /// Those of these days, both included.
+    /// Sums of these days, both inclusive.
     Days(u32, u32),
-    /// Those of one transcript.
+    /// Sums of one session id.
     Session(SessionId),
 }
 
 impl Period {
-    /// Whether a sum is looked for.
+    /// True if a sum matches the query.
     pub fn holds(&self, of: &Of) -> bool {
         match self {
             Self::Days(from, to) => (*from..=*to).contains(&of.day),
@@ -54,17 +54,17 @@ impl Period {
     }
 }
 
-/// The day of a moment, in days since the epoch.
+/// Returns the day of a time, in days since the epoch.
 pub fn day_of(ms: u64) -> u32 {
     u32::try_from(ms / (24 * 60 * 60 * 1000)).unwrap_or(u32::MAX)
 }
 
-/// Sums as they grow.
+/// Accumulated sums.
 #[derive(Debug, Clone, Default)]
 pub struct Sums(BTreeMap<Of, (u64, Usage)>);
 
 impl Sums {
-    /// A run of this session has ended.
+    /// Adds the usage of an ended run.
     pub fn add(&mut self, key: &SessionKey, session: Option<&SessionId>, ended: &Ended) {
         let Some(session) = session.filter(|_| ended.usage != Usage::default()) else { return };
         let (provider, model) = ended.model.clone();
@@ -74,18 +74,18 @@ impl Sums {
         *usage += &ended.usage;
     }
 
-    /// Those that are looked for.
+    /// Returns the sums that match a query.
     pub fn find(&self, period: &Period) -> Vec<Spent> {
         let found = self.0.iter().filter(|(of, _)| period.holds(of));
         found.map(|(of, (runs, usage))| Spent { of: of.clone(), runs: *runs, usage: usage.clone() }).collect()
     }
 
-    /// All of them.
+    /// Returns all sums.
     pub fn all(&self) -> Vec<Spent> {
         self.find(&Period::Days(0, u32::MAX))
     }
 
-    /// Adds others.
+    /// Adds other sums.
     pub fn merge(&mut self, others: Self) {
         for (of, (runs, usage)) in others.0 {
             let (all, sum) = self.0.entry(of).or_default();
@@ -94,7 +94,7 @@ impl Sums {
         }
     }
 
-    /// Whether there is nothing.
+    /// True if there are no sums.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

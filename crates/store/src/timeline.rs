@@ -1,139 +1,140 @@
-//! What happened in a run, and when: small enough to be kept with every run.
+//! Timeline of a run: labelled spans, small enough to be stored with every run.
 //!
-//! Main steps tile the time from a run's acceptance to its end: each begins where the one before ended, so that every
-//! millisecond has a name. What happened within or beside them (a tool among others, a hook, a switch) is told *aside*.
+//! Main spans tile the time from a run's acceptance to its end: each starts where the previous one ended, so that every
+//! millisecond has a label. What happened within or beside them (a single tool call, a hook, a failover) is recorded
+//! *aside*.
 
 use homard_proto::RunId;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// One step of a run.
+/// One span of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// When it began; milliseconds since the epoch.
+    /// Start in milliseconds since the epoch.
     pub from: u64,
-    /// When it ended; milliseconds since the epoch.
+    /// End in milliseconds since the epoch.
     pub to: u64,
-    /// What it was.
+    /// Label.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What a step was.
+/// Label of a span.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum What {
-    /// It waited in line for its turn, the last part of it for a slot.
+    /// Waited in the queue, at the end for a slot.
     Queued {
-        /// How long for a slot.
+        /// Time spent waiting for a slot.
         slot_ms: u64,
     },
-    /// What a model is told was gathered: files, hooks, the conversation.
+    /// Built the prompt: files, hooks, history.
     Prepared,
-    /// A model was asked.
+    /// Requested an answer from a model.
     Model(Box<Asked>),
-    /// A model had failed, and it was waited before it was asked again.
+    /// Waited to retry after a model request failed.
     Retry {
-        /// What had gone wrong.
+        /// Error of the failed request.
         why: String,
     },
-    /// What must be on disk before a tool starts was stored.
+    /// Committed what must be on disk before a tool starts.
     Stored,
-    /// Tools were at work.
+    /// Ran tools.
     Tools,
-    /// The conversation was made short, or not.
+    /// Compacted the history, or tried to.
     Compaction {
-        /// Tokens before and after, about; `None` if it was not made short.
+        /// Estimated tokens before and after; `None` if nothing was compacted.
         tokens: Option<(u64, u64)>,
-        /// How it was done, or why it was not.
+        /// Strategy, or the reason why nothing was compacted.
         how: String,
-        /// How much of the run's message was kept, if it did not fit.
+        /// Part of the run's message that was kept, if it did not fit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<TruncatedInput>,
     },
-    /// The program was not there, or did not know of the run.
+    /// The gateway was not running, or had not recovered the run yet.
     Down,
-    /// It was held after several crashes in a row, until its owner released it.
+    /// Held after several crashes in a row, until the owner released it.
     Held,
-    /// What was said last was stored.
+    /// Committed the final reply.
     Finished,
-    /// Hooks looked at what the run stores and sends last.
+    /// Ran hooks on the final records and replies.
     FinalHooks,
-    /// So many more steps, which are not kept one by one.
+    /// Further spans that are not stored individually.
     More {
-        /// How many.
+        /// Number of spans.
         steps: u64,
     },
-    /// Aside: one call of a tool.
+    /// Aside: one tool call.
     Tool {
-        /// The tool.
+        /// Tool name.
         name: String,
-        /// The call.
+        /// Call id.
         call: String,
-        /// A digest of its arguments: equal calls have equal ones.
+        /// Digest of the arguments: equal calls have equal digests.
         digest: String,
-        /// Whether it failed.
+        /// True if it failed.
         is_error: bool,
-        /// How many characters its result had and how many were kept, if those are fewer.
+        /// Characters of the result before and after truncation, if it was truncated.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut: Option<(u64, u64)>,
     },
-    /// Aside: a hook decided something.
+    /// Aside: a hook made a decision.
     Hook {
-        /// Where.
+        /// Hook point.
         point: String,
-        /// Which.
+        /// Hook name.
         hook: String,
-        /// What.
+        /// Decision.
         decision: String,
     },
-    /// Aside: somebody was passed over, and the next one is asked.
+    /// Aside: a candidate failed or was skipped, and the next one is tried.
     Switched {
-        /// Who, as `provider/model`.
+        /// The candidate, as `provider/model`.
         from_model: String,
-        /// In a word.
+        /// Reason as one word.
         reason: String,
-        /// What went wrong.
+        /// Error message.
         why: String,
     },
-    /// Aside: a message joined the run.
+    /// Aside: a message was steered into the run.
     Joined,
-    /// Aside: the run's message got another place in the queue than its sender was told before.
+    /// Aside: the disposition of the run's message changed after it was reported to the sender.
     Placed {
-        /// The place, as senders are told: `steered`, `queued`, `summarized` and so on.
+        /// The disposition as reported to senders: `steered`, `queued`, `summarized` and so on.
         disposition: String,
-        /// The position in line, if it has one.
+        /// Position in the queue, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<u64>,
     },
-    /// Aside: the run had waited for half a minute, and its session was busy with this.
+    /// Aside: the run had waited for half a minute because its session was busy.
     Busy {
-        /// What another run was doing.
+        /// Activity of the other run.
         activity: String,
-        /// For how long.
+        /// Duration of that activity.
         busy_ms: u64,
     },
-    /// Aside: too many messages waited in the queue, and the model got a summary of these instead of their text.
+    /// Aside: the queue overflowed, and the model received a summary of these messages instead of their text.
     Summarized {
-        /// The runs that they asked for.
+        /// Runs of the summarized messages.
         runs: Vec<RunId>,
     },
-    /// Aside: a piece of the answer was sent before the answer was whole.
+    /// Aside: a part of the reply was sent before the reply was complete.
     Block,
-    /// Aside: a text of the answer was not sent, because a tool had sent it to the same conversation.
+    /// Aside: a text of the reply was not sent, because a tool had sent it to the same conversation.
     Withheld {
-        /// The tool call that had sent it.
+        /// Tool call that had sent it.
         call: String,
         /// How it repeats what the call sent: `same`, `part` or `introduced`.
         repetition: String,
-        /// How many characters it has.
+        /// Number of characters.
         chars: u64,
-        /// Its beginning.
+        /// Beginning of the text.
         text: String,
     },
 }
 
 impl What {
-    /// Whether it happened within or beside the main steps.
+    /// True for what happened within or beside the main spans.
     pub fn is_aside(&self) -> bool {
         match self {
             Self::Tool { .. }
@@ -161,60 +162,60 @@ impl What {
     }
 }
 
-/// A question to a model and what came of it.
+/// A model request and its result.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Asked {
-    /// The provider.
+    /// Provider.
     pub provider: String,
-    /// The model.
+    /// Model.
     pub model: String,
-    /// The name of the credential, if it has one.
+    /// Name of the credential, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// What it was told.
+    /// Size of the prompt.
     pub prompt: Prompt,
-    /// After how many milliseconds it began to answer; `None` if it never did.
+    /// Milliseconds until the first token; `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ms: Option<u64>,
     /// Prompt tokens that were not cached.
     pub input: u64,
-    /// Tokens that it wrote.
+    /// Output tokens.
     pub output: u64,
-    /// Prompt tokens from the provider's cache.
+    /// Prompt tokens read from the provider's cache.
     pub cache_read: u64,
-    /// Prompt tokens into the provider's cache.
+    /// Prompt tokens written to the provider's cache.
     pub cache_write: u64,
-    /// In US dollars.
+    /// Cost in US dollars.
     pub cost: f64,
-    /// Why it failed, if it did.
+    /// Error, if the request failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a model was told, by size.
+/// Size and composition of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Prompt {
-    /// The sections of the system prompt with their characters; only where they are other than before.
+    /// Sections of the system prompt with their length in characters; only if they changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<(String, u64)>,
-    /// The characters of the system prompt.
+    /// Length of the system prompt in characters.
     pub system: u64,
-    /// How many tools.
+    /// Number of tools.
     pub tools: u64,
-    /// How many messages.
+    /// Number of messages.
     pub messages: u64,
-    /// All of it in tokens, about.
+    /// Estimated tokens of the whole prompt.
     pub tokens: u64,
-    /// What is other than in the session's question before, so that a provider's cache ends there; `None` if there is
-    /// only more at the end, empty if there was no question before.
+    /// First part that differs from the session's previous request, where the provider's cache ends; `None` if messages
+    /// were only appended, empty if there was no previous request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<String>,
-    /// How many old tool results it shows shortened or not at all, to save what the provider's cache has lost anyway.
+    /// Number of old tool results that were shortened or removed because the provider's cache had expired anyway.
     #[serde(skip_serializing_if = "is_none")]
     pub pruned: u64,
-    /// What it leaves out or cuts; only in the first question for which the prompt was written.
+    /// What was omitted or cut; only in the first request with this prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortened: Option<Shortened>,
 }
@@ -223,58 +224,58 @@ fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// A message that did not fit into the context window: the model got its beginning and its end.
+/// A message that did not fit into the context window: the model received its beginning and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TruncatedInput {
-    /// The tokens of the message, estimated.
+    /// Estimated tokens of the message.
     pub original_tokens: u64,
-    /// The tokens of what the model got.
+    /// Estimated tokens of the kept part.
     pub kept_tokens: u64,
-    /// The characters of the message.
+    /// Characters of the message.
     pub original_chars: u64,
-    /// The characters of what the model got.
+    /// Characters of the kept part.
     pub kept_chars: u64,
 }
 
-/// What a prompt leaves out or cuts.
+/// What a prompt omits or cuts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Shortened {
-    /// `lean` or `bare`; `rich` for a full prompt in which files are cut.
+    /// `lean` or `bare`; `rich` for a full prompt with truncated files.
     pub style: String,
-    /// The context window that made the prompt lean, in tokens; `None` if the config chose the style.
+    /// Context window in tokens that caused the lean prompt; `None` if the config chose the style.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// How many tools are left out.
+    /// Number of tools omitted.
     pub tools: u64,
-    /// Files of the workspace that are not there as a whole.
+    /// Workspace files that are truncated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<CutFile>,
 }
 
-/// A file of the workspace of which a prompt has only a part.
+/// A workspace file that is truncated in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CutFile {
-    /// Its name.
+    /// File name.
     pub name: String,
-    /// How many characters it has.
+    /// Characters of the file.
     pub chars: u64,
-    /// How many of them the prompt has.
+    /// Characters kept in the prompt.
     pub kept: u64,
 }
 
-/// What happened in a run, oldest first.
+/// Spans of a run, oldest first.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(transparent)]
 pub struct Steps(Vec<Step>);
 
 impl Steps {
-    /// So many are kept: it is the beginning of a long run that tells where its time went, and rows must stay small.
+    /// Maximum number of spans. The beginning of a long run shows where its time went, and rows must stay small.
     pub const MAX: usize = 200;
 
-    /// Keeps steps that are in order. Of too many, the rest is one step.
+    /// Stores ordered spans. Those beyond the maximum become one span.
     pub fn new(mut steps: Vec<Step>) -> Self {
         if steps.len() > Self::MAX {
             let rest = steps.split_off(Self::MAX - 1);
@@ -285,40 +286,41 @@ impl Steps {
         Self(steps)
     }
 
-    /// Them.
+    /// Returns all spans.
     pub fn all(&self) -> &[Step] {
         &self.0
     }
 
-    /// How much of the run's message the model got, if it did not fit.
+    /// Returns how much of the run's message the model received, if it was truncated.
     pub fn truncated_input(&self) -> Option<TruncatedInput> {
         let input = |step: &Step| if let What::Compaction { input, .. } = step.what { input } else { None };
         self.0.iter().rev().find_map(input)
     }
 
-    /// Whether a model got a summary of the message of this run instead of its text.
+    /// True if a model received a summary of this run's message instead of its text.
     pub fn is_summarized(&self, run: &RunId) -> bool {
         let has = |step: &Step| matches!(&step.what, What::Summarized { runs } if runs.contains(run));
         self.0.iter().any(has)
     }
 
-    /// How many milliseconds have a name.
+    /// Returns the number of milliseconds covered by main spans.
     pub fn accounted(&self) -> u64 {
         self.0.iter().filter(|step| !step.what.is_aside()).map(|step| step.to - step.from).sum()
     }
 
-    /// Those from a moment on: what a message that joined a run has to do with.
+    /// Returns the spans from a time on: those that concern a message absorbed by the run.
     pub fn since(&self, at: u64) -> Self {
         let after = self.0.iter().filter(|step| step.to > at || (step.to == at && step.what.is_aside()));
         let after = after.map(|step| Step { from: step.from.max(at), ..step.clone() });
-        // It may have waited for the one that speaks for it.
+        // The message may have waited for the run that absorbed it.
         let first = self.0.iter().find(|step| !step.what.is_aside()).map_or(at, |step| step.from);
         let waited = (first > at).then_some(Step { from: at, to: first, what: What::Queued { slot_ms: 0 } });
         Self(waited.into_iter().chain(after).collect())
     }
 }
 
-/// Steps that other versions wrote and nobody can read are passed over: a run's end is worth more than its course.
+/// Skips spans that another version wrote and this one cannot parse, because the end of a run matters more than its
+/// timeline.
 impl<'de> Deserialize<'de> for Steps {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let steps = Vec::<serde_json::Value>::deserialize(deserializer)?;

@@ -1,19 +1,20 @@
-//! Lines and messages of OpenClaw's that are not a user's, an assistant's or a tool's, as a model reads them.
+//! Converts OpenClaw's entries and messages of other roles than user, assistant and tool to the messages that a model
+//! receives.
 
 use homard_proto::message::{Assistant, Content, Message, StopReason, ToolResult, User};
 use serde_json::{Map, Value, json};
 
 use super::word;
 
-/// How much of a command's output a model reads: the end of it, in characters.
+/// Maximum number of characters of a command's output that a model receives: its end.
 const MOST_OUTPUT: usize = 30_000;
 
-/// What a summary of everything before looks like.
+/// Builds the message for a compaction summary.
 pub(super) fn compacted(summary: &str) -> Message {
     summarized("The conversation up to here was long. This is what matters of it:", summary)
 }
 
-/// What a model reads of a line that is no message; `None` for what is not for models.
+/// Converts an entry that is not a message; `None` if it is not meant for models.
 pub(super) fn line(fields: &Map<String, Value>) -> Option<Message> {
     match word(fields, "type")? {
         "branch_summary" => Some(left_branch(word(fields, "summary")?)),
@@ -22,7 +23,7 @@ pub(super) fn line(fields: &Map<String, Value>) -> Option<Message> {
     }
 }
 
-/// What a model reads of a message of another role, or of one whose fields are not as they should be.
+/// Converts a message of another role, or one with malformed fields.
 pub(super) fn message(fields: &Map<String, Value>) -> Option<Message> {
     match word(fields, "role")? {
         "custom" | "hookMessage" => told_by_user(fields),
@@ -52,7 +53,7 @@ fn told_by_user(fields: &Map<String, Value>) -> Option<Message> {
     Some(Message::User(User { content, timestamp: time(fields), extra: Map::new() }))
 }
 
-/// A command that the user ran beside the conversation, unless it was meant to stay beside it.
+/// Converts a command that the user ran beside the conversation, unless it is marked as excluded from the context.
 fn ran(fields: &Map<String, Value>) -> Option<Message> {
     let is_set = |name: &str| fields.get(name).and_then(Value::as_bool).unwrap_or(false);
     if is_set("excludeFromContext") {
@@ -81,7 +82,7 @@ fn ran(fields: &Map<String, Value>) -> Option<Message> {
     Some(Message::User(User::text(text, time(fields))))
 }
 
-/// The end of a text, at most this many characters.
+/// Returns the end of a text, at most this many characters.
 fn ending(text: &str, most: usize) -> &str {
     match text.char_indices().rev().nth(most.saturating_sub(1)) {
         Some((from, _)) => &text[from..],
@@ -89,13 +90,13 @@ fn ending(text: &str, most: usize) -> &str {
     }
 }
 
-/// Backticks that do not occur in the text.
+/// Returns a code fence longer than any run of backticks in the text.
 fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat((longest + 1).max(3))
 }
 
-/// An answer with a field that this version cannot read: its words and calls still count.
+/// Salvages the text and calls of an assistant message with a field that this version cannot parse.
 fn salvaged_answer(fields: &Map<String, Value>) -> Option<Message> {
     let stop_reason = fields.get("stopReason").cloned().unwrap_or_default();
     Some(Message::Assistant(Assistant {
@@ -109,7 +110,7 @@ fn salvaged_answer(fields: &Map<String, Value>) -> Option<Message> {
     }))
 }
 
-/// A result with a field that this version cannot read.
+/// Salvages a tool result with a field that this version cannot parse.
 fn salvaged_result(fields: &Map<String, Value>) -> Option<Message> {
     Some(Message::ToolResult(ToolResult {
         tool_call_id: word(fields, "toolCallId").or_else(|| word(fields, "toolUseId"))?.to_owned(),
@@ -122,7 +123,7 @@ fn salvaged_result(fields: &Map<String, Value>) -> Option<Message> {
     }))
 }
 
-/// The content as a list of blocks, also where it is a plain text or missing.
+/// Returns the content as a list of blocks, also if it is plain text or missing.
 fn blocks(fields: &Map<String, Value>) -> Option<Value> {
     match fields.get("content") {
         Some(Value::String(text)) => Some(json!([{"type": "text", "text": text}])),

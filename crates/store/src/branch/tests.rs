@@ -1,4 +1,4 @@
-//! What a model sees of a transcript, line by line.
+//! Tests of the history that a model sees of a transcript.
 
 use homard_proto::message::{Assistant, Block, User};
 use serde_json::json;
@@ -14,7 +14,7 @@ fn entry(id: &str, parent: Option<&str>) -> Entry {
     }
 }
 
-/// A line as it is on disk.
+/// An entry as it is on disk.
 fn line(id: &str, parent: &str, mut fields: Value) -> Entry {
     fields["id"] = id.into();
     fields["parentId"] = parent.into();
@@ -64,7 +64,7 @@ fn a_circle_ends_and_a_repeated_line_counts_once() {
     assert_eq!(seen(&[]), Vec::<String>::new());
 }
 
-// Pitfall 34: such lines were written without a parent and hid everything before them.
+// Pitfall 34: such entries were written without a parent and hid everything before them.
 #[test]
 fn a_message_without_a_parent_follows_the_line_before_it() {
     let raw = json!({"type": "message", "id": "b", "timestamp": "t", "message": {"role": "user", "content": "b"}});
@@ -149,7 +149,7 @@ fn lines_that_a_later_one_leaves_out_are_not_told_and_stay_in_the_transcript() {
         entry("c", Some("b")),
         mark("m", "c", "b"),
         entry("d", Some("m")),
-        // One that names a line which is not there counts for nothing.
+        // A mark naming an entry that does not exist is ignored.
         mark("n", "d", "gone"),
         mark("o", "n", "e"),
         entry("e", Some("o")),

@@ -1,4 +1,4 @@
-//! Deliveries under crashes: never twice where that matters, never lost, in order.
+//! Deliveries under crashes: never sent twice where that matters, never lost, in order.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use super::*;
 
 const RETRY: u64 = 10;
 
-/// What a call of the channel comes to.
+/// Outcome of calling the channel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Answered,
-    /// No answer in time, though it may have arrived.
+    /// The call times out, though the message may have arrived.
     Silent {
         arrives: bool,
     },
-    /// No answer at all: only a crash ends it.
+    /// The call never returns: only a crash ends it.
     Hangs {
         arrives: bool,
     },
@@ -30,9 +30,9 @@ enum Event {
         to: u8,
         is_idempotent: bool,
     },
-    /// The next that is due is sent.
+    /// Sends the next delivery that is due.
     Send(usize, Fate),
-    /// Somebody sends what need not be due.
+    /// Tries to send a delivery that may not be due.
     Stray(usize),
     Crash,
     Wait(u64),
@@ -55,14 +55,14 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An outbox, and the channels as they see it.
+/// An outbox, and its effects on the channels.
 #[derive(Default)]
 struct World {
     outbox: Outbox,
     now: u64,
-    /// The keys that arrived, in order.
+    /// Keys that arrived, in order.
     heard: Vec<String>,
-    /// Those that were refused for good.
+    /// Keys that were refused permanently.
     refused: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// The process comes back, and nothing goes wrong any more.
+    /// Restarts the process; from then on no call fails.
     fn settle(&mut self) {
         self.outbox.lose_track();
         for _ in 0..self.outbox.0.len() {

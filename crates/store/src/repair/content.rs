@@ -1,4 +1,4 @@
-//! What messages are made of: blank texts, pictures, arguments, reasoning and its seals.
+//! Repairs the content of messages: blank texts, images, arguments, reasoning and its signatures.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use serde_json::{Map, Value};
 
 use super::policy::{Blanks, Policy, Seals};
 
-/// The largest picture that providers take, in bytes.
+/// Maximum size of an image in bytes that providers accept.
 const MAX_IMAGE: usize = 5 << 20;
 
-/// What stands for the output of a tool that said nothing.
+/// Replacement for the empty output of a tool.
 const NO_OUTPUT: &str = "(no output)";
 
-/// The two spellings of the seal on a call or a text.
+/// The two spellings of the signature on a call or a text.
 const SEALS: [&str; 2] = ["thoughtSignature", "thought_signature"];
 
-/// What becomes of a block.
+/// Decision about a block.
 enum Fate {
     Kept,
     Dropped,
     Replaced(Block),
 }
 
-/// Takes out of the messages what the provider does not take; a message of which nothing is left goes.
+/// Removes from the messages what the provider does not accept; a message without remaining content is dropped.
 pub(super) fn clean(history: &mut Vec<Arc<Message>>, policy: &Policy) {
     history.retain_mut(|message| {
         let (cleaned, is_empty) = match &**message {
@@ -70,14 +70,14 @@ fn set(message: &mut Message, blocks: Vec<Block>) {
     }
 }
 
-/// Whether no provider could make anything of the blocks.
+/// True if the blocks contain nothing that any provider understands.
 fn says_nothing(blocks: &[Block]) -> bool {
     blocks.iter().all(|block| matches!(block, Block::Other(_)))
 }
 
-/// The blocks after each met its fate; `None` when all are kept.
+/// Applies a decision to each block; `None` if all are kept.
 fn rewritten(blocks: &[Block], fate: impl Fn(&Block) -> Fate) -> Option<Vec<Block>> {
-    // Nearly always, and for every message of a conversation in every request.
+    // Fast path: it is almost always taken, and this runs for every message of every request.
     if blocks.iter().all(|block| matches!(fate(block), Fate::Kept)) {
         return None;
     }
@@ -89,7 +89,7 @@ fn rewritten(blocks: &[Block], fate: impl Fn(&Block) -> Fate) -> Option<Vec<Bloc
     Some(fated.collect())
 }
 
-/// A block that a user or a tool shows to the model.
+/// Decides about a block of a user message or tool result.
 fn shown(block: &Block, blanks: Blanks) -> Fate {
     match block {
         Block::Text(text) if blanks == Blanks::Dropped && text.text.trim().is_empty() => Fate::Dropped,
@@ -102,7 +102,7 @@ fn shown(block: &Block, blanks: Blanks) -> Fate {
     }
 }
 
-/// An answer's new blocks; `None` when all are kept.
+/// Returns the new blocks of an assistant message; `None` if all are kept.
 fn answer(said: &Assistant, policy: &Policy) -> Option<Vec<Block>> {
     let is_own = policy.wrote(said);
     let heard = match policy.seals {
@@ -125,7 +125,8 @@ fn answer(said: &Assistant, policy: &Policy) -> Option<Vec<Block>> {
     spoken.or_else(|| (heard < said.content.len()).then(|| said.content[..heard].to_vec()))
 }
 
-/// Another model's reasoning is told as text; a model's own is given back as its provider wants it.
+/// Decides about a reasoning block: reasoning of another model becomes text, the model's own is returned as its
+/// provider requires.
 fn thinking(thought: &ThinkingBlock, seals: Seals, is_own: bool) -> Fate {
     let as_text = || match thought.thinking.trim().is_empty() {
         true => Fate::Dropped,
@@ -144,11 +145,11 @@ fn thinking(thought: &ThinkingBlock, seals: Seals, is_own: bool) -> Fate {
     }
 }
 
-/// A call: its arguments are an object, and it bears no seal that its provider refuses.
+/// Decides about a call: its arguments must be an object, and it must not have a signature that the provider rejects.
 fn called(call: &ToolCall, seals: Seals, is_own: bool) -> Fate {
     let arguments = match &call.arguments {
         Value::Object(_) => None,
-        // Another spelling, or what a model wrote that was not an object.
+        // Another spelling of the field, or a model wrote something that is not an object.
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Some(
             call.extra.get("input").filter(|input| input.is_object()).cloned().unwrap_or(Value::Object(Map::new())),
         ),
@@ -165,7 +166,7 @@ fn called(call: &ToolCall, seals: Seals, is_own: bool) -> Fate {
     }))
 }
 
-/// The fields without the seals that must go; `None` when there are none.
+/// Returns the fields without the signatures that must be removed; `None` if there are none.
 fn unsealed(fields: &Map<String, Value>, seals: Seals, is_own: bool) -> Option<Map<String, Value>> {
     let must_go = |seal: &Value| match seals {
         _ if !is_own => true,

@@ -1,6 +1,7 @@
-//! Ids of calls that the provider takes, none of them twice.
+//! Makes tool call ids valid and unique for the provider.
 //!
-//! A result has its call's id. The history must be paired: the results of a message's calls follow it, in their order.
+//! A result has its call's id. The history must be paired: the results of a message's calls follow it, in the order of
+//! the calls.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,12 +12,12 @@ use homard_proto::message::{Block, Message};
 
 use super::policy::Ids;
 
-/// What a call is called that has no name.
+/// Id for a call without a usable one.
 const NAMELESS: &str = "call";
 
-/// Renames the calls whose ids the provider would not take, and their results with them.
+/// Renames the calls whose ids the provider would not accept, and their results with them.
 ///
-/// An id that fits stays where it stands first, whatever others would become.
+/// The first use of a valid id keeps it, whatever other ids would be shortened to.
 pub(super) fn settle(history: &mut [Arc<Message>], rule: Ids) {
     let mut names = Names::new(rule);
     if rule != Ids::Any {
@@ -64,13 +65,13 @@ fn rename(message: &mut Message, ids: Vec<String>) {
     }
 }
 
-/// The names in use.
+/// Ids in use.
 struct Names {
     rule: Ids,
-    /// Names that fit as they are, and may not be given to others.
+    /// Ids that are valid as they are and must not be assigned to other calls.
     reserved: HashSet<String>,
     taken: HashSet<String>,
-    /// The last number that was put behind a name.
+    /// Last numeric suffix used for an id.
     numbers: HashMap<String, usize>,
 }
 
@@ -88,7 +89,7 @@ impl Names {
         }
     }
 
-    /// A name for one call that no other has.
+    /// Returns a unique id for one call.
     fn give(&mut self, id: &str) -> String {
         if self.rule.fits(id) && self.taken.insert(id.to_owned()) {
             return id.to_owned();
@@ -120,7 +121,7 @@ impl Ids {
         }
     }
 
-    /// The nearest id that fits.
+    /// Returns the nearest valid id.
     fn shape(self, id: &str) -> String {
         let made_of = |most: usize, allowed: fn(char) -> bool| {
             let id: String = id.chars().filter(|&c| allowed(c)).take(most).collect();
@@ -135,7 +136,7 @@ impl Ids {
         }
     }
 
-    /// A shape with a number behind it that still fits.
+    /// Returns a valid id with a numeric suffix.
     fn numbered(self, shape: &str, number: usize) -> String {
         let cut = |most: usize| {
             let number = number.to_string();

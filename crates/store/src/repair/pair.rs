@@ -1,17 +1,18 @@
-//! Each call has exactly one result, right behind it.
+//! Pairs each call with exactly one result, directly after it.
 
 use std::{collections::HashMap, sync::Arc};
 
 use homard_proto::message::{Assistant, Block, Message, StopReason, ToolResult};
 
-/// What a model reads in place of a result that nobody wrote down.
+/// Result that a model receives for a call without a recorded result.
 pub(super) const NO_RESULT: &str = "No result was recorded for this call. It may or may not have taken effect.";
 
-/// The history without what failed or was broken off, every call paired with one result in the order of the calls.
+/// Returns the history without failed or aborted assistant messages, every call paired with one result in the order of
+/// the calls.
 ///
-/// A valid history comes back as it is. Messages of people are never lost: one that stands between a call and its result
-/// moves behind the result. A result goes to the nearest call of its id before it that has none; one without such a
-/// call is left out, and a call without a result gets one that says so.
+/// A valid history is returned unchanged. User messages are never lost: one between a call and its result moves behind
+/// the result. A result belongs to the nearest preceding call with its id that has none; a result without such a call
+/// is dropped, and a call without a result gets one that says so.
 pub fn view(history: &[Arc<Message>]) -> Vec<Arc<Message>> {
     let mut answers = answers(history);
     let mut view = Vec::with_capacity(history.len());
@@ -32,14 +33,14 @@ pub fn view(history: &[Arc<Message>]) -> Vec<Arc<Message>> {
     view
 }
 
-/// Whether an answer failed or was broken off: people may want to see it, a model must not.
+/// True if an assistant message failed or was aborted: it is shown to people, but not to models.
 fn is_void(said: &Assistant) -> bool {
     matches!(said.stop_reason, StopReason::Error | StopReason::Aborted)
 }
 
-/// Which result answers which call: the message, and the place of the call in it.
+/// Maps each call (message index, index of the call in it) to its result.
 ///
-/// Calls of a broken answer take their results, too, so that no other call gets them.
+/// Calls of failed messages take their results as well, so that no other call gets them.
 fn answers(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
     let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
     let mut answers = HashMap::new();
@@ -47,7 +48,7 @@ fn answers(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
         match &**message {
             Message::Assistant(said) => {
                 let calls: Vec<_> = said.tool_calls().enumerate().collect();
-                // The last one is taken first, and of one message's calls the first is meant.
+                // Popped from the end, so that of one message's calls the first is matched first.
                 for (place, call) in calls.into_iter().rev() {
                     open.entry(call.id.trim()).or_default().push((at, place));
                 }
@@ -62,7 +63,7 @@ fn answers(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
     answers
 }
 
-/// A result under exactly its call's id: providers do not trim.
+/// Returns a result with exactly its call's id, because providers do not trim.
 fn under(call: &str, answer: &Arc<Message>) -> Arc<Message> {
     match &**answer {
         Message::ToolResult(result) if result.tool_call_id != call => {

@@ -1,19 +1,19 @@
-//! What each provider takes, as a table.
+//! Table of what each provider accepts.
 
 use homard_proto::message::Assistant;
 
-/// What a model's provider takes. Made by [`Policy::of`]; applied by [`for_model`](super::for_model).
+/// Rules of a model's provider. Created by [`Policy::of`]; applied by [`for_model`](super::for_model).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     pub(super) blanks: Blanks,
     pub(super) ids: Ids,
     pub(super) turns: Turns,
     pub(super) seals: Seals,
-    /// The model that is asked: only its own reasoning is given back to it as reasoning.
+    /// Model of the request: only its own reasoning is sent back as reasoning.
     pub(super) model: Name,
 }
 
-/// A model by the words in a transcript.
+/// A model, by its names in a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) api: String,
@@ -21,57 +21,57 @@ pub(super) struct Name {
     pub(super) model: String,
 }
 
-/// What becomes of blocks of text that say nothing.
+/// Treatment of blank text blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blanks {
     Kept,
     Dropped,
 }
 
-/// What the id of a call must look like.
+/// Required form of call ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ids {
-    /// Anything that differs from the others of its message.
+    /// Anything that is unique within its message.
     Any,
-    /// Up to 64 letters, digits, `_` and `-`; different from all others.
+    /// Up to 64 letters, digits, `_` and `-`; unique.
     Word,
-    /// Up to 40 letters and digits; different from all others.
+    /// Up to 40 letters and digits; unique.
     Strict,
-    /// Exactly nine letters and digits; different from all others.
+    /// Exactly nine letters and digits; unique.
     Strict9,
 }
 
-/// Who must not speak twice in a row.
+/// Which roles must not have consecutive messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turns {
-    /// Nobody minds.
+    /// No restriction.
     Free,
-    /// What users say in a row becomes one message.
+    /// Consecutive user messages are merged.
     OneUser,
-    /// What a model says in a row becomes one message, and a user begins.
+    /// Consecutive assistant messages are merged, and the history starts with a user message.
     OneAssistant,
 }
 
-/// What is done about the seals (signatures) that providers put on reasoning and calls.
+/// Treatment of the signatures that providers attach to reasoning and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seals {
-    /// Nothing.
+    /// Left unchanged.
     Let,
-    /// Reasoning without a seal is told as text.
+    /// Reasoning without a signature becomes text.
     Wanted,
-    /// Reasoning behind which nothing was said is left out.
+    /// Reasoning that is not followed by other content is dropped.
     Followed,
-    /// Seals that are another provider's message ids are taken off.
+    /// Signatures that are another provider's message ids are removed.
     NoMessageIds,
-    /// Seals that are not base64 are taken off.
+    /// Signatures that are not base64 are removed.
     Base64,
-    /// Reasoning without a seal in base64 is left out.
+    /// Reasoning without a base64 signature is dropped.
     Base64Reasoning,
 }
 
 type Row = (fn(&Name) -> bool, Blanks, Ids, Turns, Seals);
 
-/// The first row that fits counts. Every provider gets its calls paired.
+/// The first matching row applies. Calls are paired with results for every provider.
 const TABLE: &[Row] = &[
     (is_antigravity_claude, Blanks::Dropped, Ids::Strict, Turns::OneAssistant, Seals::Base64Reasoning),
     (is_google, Blanks::Dropped, Ids::Strict, Turns::OneAssistant, Seals::NoMessageIds),
@@ -109,7 +109,7 @@ fn is_responses(name: &Name) -> bool {
 }
 
 impl Policy {
-    /// The policy for a model, by the wire that is spoken, the provider's name and the model's.
+    /// Returns the policy for a model, by wire API, provider and model name.
     pub fn of(api: &str, provider: &str, model: &str) -> Self {
         let lower = |text: &str| text.trim().to_lowercase();
         let plain = Name { api: lower(api), provider: lower(provider), model: lower(model) };
@@ -122,7 +122,7 @@ impl Policy {
         Self { blanks, ids, turns, seals, model }
     }
 
-    /// Whether the model that is asked gave this answer.
+    /// True if the model of the request wrote this message.
     pub(super) fn wrote(&self, said: &Assistant) -> bool {
         let Name { api, provider, model } = &self.model;
         said.api == *api && said.provider == *provider && said.model == *model

@@ -1,4 +1,4 @@
-//! Histories that no provider takes, and what becomes of them.
+//! Tests of histories that providers would reject.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -41,8 +41,8 @@ fn result(id: &str, text: &str) -> Arc<Message> {
     Arc::new(Message::ToolResult(result))
 }
 
-/// A history in one line: a user's words, `a(ids)` or `a:words` for answers, `r(id:text)` for results, with `?` for a
-/// text that was made up.
+/// Formats a history as one line: a user's text, `a(ids)` or `a:text` for assistant messages, `r(id:text)` for results,
+/// with `?` for a generated text.
 fn told(history: &[Arc<Message>]) -> String {
     let word = |message: &Arc<Message>| match &**message {
         Message::User(user) => user.content.text(),
@@ -106,7 +106,7 @@ fn a_result_moves_past_what_was_said_meanwhile() {
     assert_eq!(mended(&history), "a(1) r(1:x) a:mirror u");
 }
 
-// Case 92, in memory; what a run leaves open is answered in the transcript when it ends.
+// Case 92, in memory; calls that a run leaves open are answered in the transcript when it ends.
 #[test]
 fn a_missing_result_is_made_up_once() {
     assert_eq!(mended(&[calls(&["1", "2"], ToolUse), result("2", "y"), user("u")]), "a(1,2) r(1:?) r(2:y) u");
@@ -128,7 +128,7 @@ fn a_result_belongs_to_the_nearest_call_without_one() {
     assert_eq!(mended(&twice), "a(1,1) r(1:x) r(1:y)");
 }
 
-// Pitfall 38, pitfall 39: what other programs left.
+// Pitfall 38, pitfall 39: remains of other programs.
 #[test]
 fn what_failed_goes_with_its_results_and_strays_go() {
     let history = [result("0", "stray"), user("u"), calls(&["1"], Error), result("1", "x"), calls(&["2"], Aborted)];
@@ -243,7 +243,7 @@ fn thought(words: &str, seal: Option<&str>) -> Block {
     Block::Thinking(ThinkingBlock { thinking: words.to_owned(), thinking_signature, extra: Map::new() })
 }
 
-/// The blocks of one answer after the repair; given by the model that is asked, or by another.
+/// Returns the blocks of one assistant message after the repair; `by` is the model that wrote it.
 fn seen(blocks: Vec<Block>, policy: &Policy, by: (&str, &str, &str)) -> Vec<Block> {
     let said = Assistant {
         content: blocks,
@@ -312,7 +312,7 @@ fn seals_that_the_provider_refuses_are_taken_off() {
     assert_eq!(seen(blocks, &policy, claude), [thought("a", Some("c2ln")), Block::text("x")]);
 }
 
-/// What is wrong with a paired history for a provider with these rules.
+/// Returns what a provider with these rules would reject in a paired history.
 fn complaint(history: &[Arc<Message>], policy: &Policy) -> Option<String> {
     let mut due = VecDeque::new();
     let mut used = HashSet::new();
@@ -374,7 +374,7 @@ fn any_message() -> impl Strategy<Value = Arc<Message>> {
     ]
 }
 
-/// Every letter that users said, in order.
+/// Returns all text of user messages, in order.
 fn people(history: &[Arc<Message>]) -> String {
     let words = history.iter().map(|message| match &**message {
         Message::User(user) => user.content.text().replace([' ', '\n'], ""),
@@ -383,7 +383,7 @@ fn people(history: &[Arc<Message>]) -> String {
     words.collect::<String>().replace("(Thebeginningofthisconversationisnotshown.)", "")
 }
 
-/// Which name each call of the paired history got, where names are not told apart by their place.
+/// Returns the old and new id of each call of the paired history.
 fn renamed(before: &[Arc<Message>], after: &[Arc<Message>]) -> Vec<(String, String)> {
     let ids = |history: &[Arc<Message>]| history.iter().filter_map(|message| answered(message)).collect::<Vec<_>>();
     ids(before).into_iter().zip(ids(after)).collect()

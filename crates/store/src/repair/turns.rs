@@ -1,4 +1,4 @@
-//! Who speaks after whom.
+//! Enforces the order of roles.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use homard_proto::message::{Block, Content, Message, User};
 
 use super::policy::{Policy, Turns};
 
-/// What a provider reads that wants a user to begin.
+/// First message for providers that require a user message at the start.
 const BEGINNING: &str = "(The beginning of this conversation is not shown.)";
 
-/// Puts what was said in a row into one message, where the provider wants that.
+/// Merges consecutive messages of one role, if the provider requires it.
 pub(super) fn arrange(history: &mut Vec<Arc<Message>>, policy: &Policy) {
     match policy.turns {
         Turns::Free => {}
@@ -23,7 +23,7 @@ pub(super) fn arrange(history: &mut Vec<Arc<Message>>, policy: &Policy) {
     }
 }
 
-/// Puts two users' messages into one; says whether they were that.
+/// Merges two user messages; returns true if both were.
 fn join_users(next: &Message, last: &mut Arc<Message>) -> bool {
     let (Message::User(next), Message::User(_)) = (next, &**last) else { return false };
     if let Message::User(last) = Arc::make_mut(last) {
@@ -41,12 +41,13 @@ fn blocks(content: &Content) -> Vec<Block> {
     }
 }
 
-/// Puts two answers into one; says whether they were that. Only the last of them may have calls: results stand behind them.
+/// Merges two assistant messages; returns true if both were. Only the last one can have calls, because results follow
+/// calls.
 fn join_assistants(next: &Message, last: &mut Arc<Message>, policy: &Policy) -> bool {
     let (Message::Assistant(next), Message::Assistant(_)) = (next, &**last) else { return false };
     if let Message::Assistant(last) = Arc::make_mut(last) {
         let mut joined = next.clone();
-        // One that holds reasoning of the model that is asked stays that model's.
+        // A message that contains reasoning of the requested model keeps that model's name.
         if policy.wrote(last) {
             joined.api.clone_from(&last.api);
             joined.provider.clone_from(&last.provider);

@@ -1,4 +1,4 @@
-//! Transcripts as providers see them: broken ones from the field, and recorded behaviour of the original.
+//! Tests of transcripts as providers see them: broken ones from the field, and recorded behaviour of OpenClaw.
 #![cfg(test)]
 
 mod orphans;
@@ -13,14 +13,15 @@ use std::{
 
 use homard_proto::message::{Message, join_text};
 
-/// The result of a call that nobody answered begins so.
+/// Beginning of the generated result for a call without one.
 const MADE_UP: &str = "No result was recorded";
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
-/// Where the full recordings are, if they are here. Written past the test harness, which hides what passing tests say.
+/// Returns the path of the full recordings, if present. Writes past the test harness, which hides the output of passing
+/// tests.
 fn samples(check: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
     if path.is_dir() {
@@ -31,8 +32,8 @@ fn samples(check: &str) -> Option<PathBuf> {
     None
 }
 
-/// A history in one line: a user's words, `<words>` for a summary, `a(ids)` or `a:words` for answers, `r(id:words)` for
-/// results, with `?` for one that was made up.
+/// Formats a history as one line: a user's text, `<text>` for a summary, `a(ids)` or `a:text` for assistant messages,
+/// `r(id:text)` for results, with `?` for a generated one.
 fn told(history: &[Arc<Message>]) -> String {
     let word = |message: &Arc<Message>| match &**message {
         Message::User(user) => {

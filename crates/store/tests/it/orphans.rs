@@ -1,6 +1,7 @@
-//! R13: a corpus of broken transcripts, each with the next message behind it, is taken by every provider.
+//! R13: every provider accepts a corpus of broken transcripts, each followed by a new message.
 //!
-//! A file of `orphans/` holds the lines behind the header (a text where a line is garbled), and what a lenient provider sees.
+//! A file of `orphans/` contains the lines after the header (a string for a garbled line), and what a lenient provider
+//! sees.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -20,7 +21,7 @@ struct Case {
     seen: String,
 }
 
-/// The history of these lines with another message of the user's behind it. A line that cannot be read is passed by.
+/// Builds the history of these lines followed by a new user message. Lines that cannot be parsed are skipped.
 fn next_turn(lines: impl Iterator<Item = Value>) -> Vec<Arc<Message>> {
     let entries: Vec<Entry> = lines.filter_map(|line| serde_json::from_value(line).ok()).collect();
     let mut history = branch::messages(&entries);
@@ -36,7 +37,7 @@ fn people(history: &[Arc<Message>]) -> String {
     words.collect()
 }
 
-/// Every provider takes the history after its repair, and nothing that a user said is missing.
+/// Checks that every provider accepts the repaired history, and that no user message is missing.
 fn accepted_everywhere(history: &[Arc<Message>], whence: &Path) {
     for provider in PROVIDERS {
         let request = repair::for_model(history, &provider.policy());

@@ -1,4 +1,4 @@
-//! What providers refuse, written from what they answer, not from how the repair works.
+//! Models of what providers reject, derived from their responses and not from the repair.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -8,7 +8,7 @@ use std::{
 use homard_proto::message::{Assistant, Block, Content, Message, StopReason};
 use homard_store::repair::Policy;
 
-/// A provider, and what it refuses.
+/// A provider, and what it rejects.
 pub(crate) struct Provider {
     pub(crate) name: [&'static str; 3],
     takes_id: fn(&str) -> bool,
@@ -18,7 +18,7 @@ pub(crate) struct Provider {
     wants_a_user_first: bool,
 }
 
-/// One that takes almost anything.
+/// A provider that accepts almost anything.
 const LENIENT: Provider = Provider {
     name: ["openai-completions", "openai", "gpt-5"],
     takes_id: |id| !id.trim().is_empty(),
@@ -73,7 +73,7 @@ impl Provider {
         Policy::of(api, provider, model)
     }
 
-    /// Takes a request, or says why not.
+    /// Checks a request; returns why it would be rejected.
     pub(crate) fn take(&self, request: &[Arc<Message>]) -> Result<(), String> {
         let mut due: VecDeque<&str> = VecDeque::new();
         let mut used = HashSet::new();

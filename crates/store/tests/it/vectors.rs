@@ -1,4 +1,5 @@
-//! What the original's own functions gave for small histories; where it was wrong, what it should have given.
+//! Vectors recorded from OpenClaw's own functions for small histories; where its result was wrong, the right one is
+//! expected.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -49,11 +50,11 @@ fn check(path: &Path) {
 
 fn check_pairing(vector: &Pairing) {
     let (stop, expected) = match vector.r#in.as_str() {
-        // A result that was written twice must not be sent twice.
+        // A result that was recorded twice must not be sent twice.
         "A(1) R(1) R(1)" => (StopReason::ToolUse, "A(1) R(1)"),
-        // An id that is used again keeps the results of both calls.
+        // A reused id keeps the results of both calls.
         "A(1) R(1) U A(1) R(1)" => (StopReason::ToolUse, "A(1) R(1) U A(1) R(1)"),
-        // These are of answers that failed. The original left them out later, at the door; here they are left out at once.
+        // These belong to failed messages. OpenClaw drops them later, before sending; here they are dropped at once.
         "A(1) U" | "A(1) R(1) U" => (StopReason::Error, "U"),
         _ => (StopReason::ToolUse, vector.out.as_str()),
     };
@@ -87,13 +88,13 @@ fn call(id: &str) -> Block {
     Block::ToolCall(ToolCall { id: id.to_owned(), name: "t".to_owned(), arguments: json!({}), extra: Map::new() })
 }
 
-/// A history as the vectors write it: `!` marks a result that was made up.
+/// Formats a history like the vectors: `!` marks a generated result.
 fn short(history: &[Arc<Message>]) -> String {
     told(history).replace(" | ", " ").replace("a(", "A(").replace("r(", "R(").replace(":?", "!").replace(":x", "")
 }
 
-/// The original cut ids to their letters and digits, so two could become one, and took a digest where fewer than nine
-/// were left. Here none becomes another, and a digit fills up; what the original did not have to make up is the same.
+/// OpenClaw reduces ids to letters and digits, so that two ids can collide, and uses a hash if fewer than nine remain.
+/// Here ids stay distinct, and digits pad short ones; ids that OpenClaw did not have to generate are the same.
 fn check_ids(vector: &Renaming) {
     let content = vector.ids.iter().map(|id| call(id)).collect();
     let history = [Arc::new(Message::Assistant(Assistant { content, ..Assistant::default() }))];

@@ -1,8 +1,8 @@
-//! The models that are known without asking anybody: what each is, what it costs, and where it is.
+//! Built-in model catalogue: capabilities, prices and endpoints, available offline.
 //!
-//! The facts are in `data/catalog.txt`, one line for each model; `cargo xtask catalogue` writes it from a public package.
-//! Nothing is parsed before somebody asks, and then only the lines that were asked for. [`resolve`] is where to start: it
-//! also knows what a config adds ([`extend`]).
+//! The data is in `data/catalog.txt`, one line per model; `cargo xtask catalogue` generates it from a public package.
+//! Lines are parsed lazily, only those that are needed. Start with [`resolve`], which also applies what a config adds
+//! ([`extend`]).
 
 mod extend;
 
@@ -12,46 +12,46 @@ pub use extend::{Configured, Mode, Offer, extend, resolve, timeout};
 
 const CATALOG: &str = include_str!("../data/catalog.txt");
 
-/// Other names of providers.
+/// Aliases of providers.
 const PROVIDERS: &[(&str, &str)] =
     &[("z.ai", "zai"), ("z-ai", "zai"), ("opencode-zen", "opencode"), ("kimi-code", "kimi-coding")];
 
-/// Names under which people know a model of a provider that calls it differently.
+/// Aliases of models whose provider uses another name.
 const MODELS: &[(&str, &str, &str)] = &[
     ("google", "gemini-3-pro", "gemini-3-pro-preview"),
     ("google", "gemini-3-flash", "gemini-3-flash-preview"),
     ("google", "gemini-3.1-pro", "gemini-3.1-pro-preview"),
 ];
 
-/// A model and where it is.
+/// A model and its endpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// What it is.
+    /// Model description.
     pub spec: Spec,
-    /// What comes before the wire's own path; empty if nobody said.
+    /// URL prefix of the wire's own path; empty if unknown.
     pub base_url: String,
 }
 
-/// The package that the facts are from, its version and its date.
+/// Returns the source package of the data, with its version and date.
 pub fn source() -> &'static str {
     CATALOG.lines().next().unwrap_or_default().trim_start_matches("# ")
 }
 
-/// The names of all providers with known models, the best known first.
+/// Returns the names of all providers with known models, the best known first.
 pub fn providers() -> impl Iterator<Item = &'static str> {
     let mut last = "";
     let is_new = move |name: &&'static str| std::mem::replace(&mut last, *name) != *name;
     sections().map(|section| section.provider).filter(is_new)
 }
 
-/// The models of a provider; none if it is not known. Models that are not listed are asked in the way of the first one.
+/// Returns the models of a provider; empty if it is unknown. Models that are not listed use the API of the first one.
 pub fn provider(provider: &str) -> impl Iterator<Item = Entry> + use<> {
     let provider = provider_name(provider);
     let own = sections().filter(move |section| section.provider == provider);
     own.flat_map(|section| section.models().filter_map(move |line| section.entry(line)))
 }
 
-/// A model that is known, under its own name or another that people have for it.
+/// Finds a known model by its own name or an alias.
 pub fn find(provider: &str, model: &str) -> Option<Entry> {
     let provider = provider_name(provider);
     let model = model_name(&provider, model);
@@ -62,19 +62,19 @@ pub fn find(provider: &str, model: &str) -> Option<Entry> {
     })
 }
 
-/// The name that the catalogue has for a provider; any other name as it is, in lower case.
+/// Returns the catalogue's name for a provider; any other name is returned in lower case.
 pub fn provider_name(name: &str) -> String {
     let name = name.trim().to_lowercase();
     PROVIDERS.iter().find(|(other, _)| *other == name).map_or(name, |(_, own)| (*own).to_owned())
 }
 
-/// The name that a provider has for a model.
+/// Returns the provider's own name for a model.
 pub fn model_name<'a>(provider: &str, model: &'a str) -> &'a str {
     let known = MODELS.iter().find(|(owner, other, _)| *owner == provider && *other == model);
     known.map_or(model, |(_, _, own)| own)
 }
 
-/// The models of a provider that are asked at one place.
+/// Models of a provider that share an endpoint.
 #[derive(Debug, Clone, Copy)]
 struct Section {
     provider: &'static str,
@@ -83,7 +83,7 @@ struct Section {
     lines: &'static str,
 }
 
-/// The catalogue's sections. What comes before the first one is for people.
+/// Returns the sections of the catalogue. The text before the first one is for people.
 fn sections() -> impl Iterator<Item = Section> {
     CATALOG.split("\n[").skip(1).filter_map(|section| {
         let (head, lines) = section.split_once('\n')?;
@@ -98,7 +98,7 @@ impl Section {
         self.lines.lines()
     }
 
-    /// The model of a line. That every line can be read is a test's business.
+    /// Parses the model of a line. A test makes sure that every line can be parsed.
     fn entry(self, line: &str) -> Option<Entry> {
         let mut words = line.split(' ');
         let model = words.next()?.to_owned();

@@ -1,8 +1,8 @@
-//! What a provider means by a refusal.
+//! Classification of error responses of providers.
 //!
-//! A refusal is told from an answer by where it stands, never by its words: a status that is not success, or an error
-//! object in the stream. Within it the structured facts count first (error type and code, then the status); its words
-//! are read only where providers give no other sign, as with a conversation that is too long.
+//! An error is recognized by its position, never by its text: a non-success status, or an error object in the stream.
+//! Structured fields decide first (error type and code, then the status); the text is examined only where providers
+//! give no other sign, for example on context overflow.
 
 mod words;
 
@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use crate::error::{Error, ErrorKind};
 
-/// How much of a body an error keeps, in characters.
+/// Maximum number of characters of a response body that an error keeps.
 pub const EXCERPT: usize = 600;
 
-/// A refusal as a value. `status` is `None` for an error object in the stream of an answer that had begun.
+/// Converts an error response to an error. `status` is `None` for an error object in a stream that had already begun.
 ///
-/// Names in `headers` are lower case. Whose words these are and which keys they may hold is not known here: who knows
-/// it names the one and cuts out the others.
+/// Names in `headers` are lower case. The caller adds the provider's name and redacts keys, because neither is known
+/// here.
 pub fn classify(status: Option<u16>, headers: &[(String, String)], body: &str) -> Error {
     let refusal = Refusal::read(body);
     let status = status.or_else(|| refusal.status());
@@ -41,7 +41,7 @@ pub fn classify(status: Option<u16>, headers: &[(String, String)], body: &str) -
     }
 }
 
-/// The beginning of a text.
+/// Truncates a text.
 fn head(text: &str) -> String {
     match text.trim().char_indices().nth(EXCERPT) {
         Some((cut, _)) => format!("{}…", &text.trim()[..cut]),
@@ -49,7 +49,7 @@ fn head(text: &str) -> String {
     }
 }
 
-/// How long the headers ask to wait. A date is counted from the answer's own date, so that no clock is needed.
+/// Returns the retry delay from the headers. A date is relative to the response's own date, so that no clock is needed.
 fn wait<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
     let number = |name| header(name).and_then(|text| text.trim().parse::<f64>().ok());
     let seconds = number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number("retry-after")).or_else(|| {
@@ -59,7 +59,7 @@ fn wait<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds?).ok()
 }
 
-/// The facts in a body.
+/// Facts in a response body.
 #[derive(Default)]
 struct Refusal {
     /// Types, codes and reasons, in lower case.
@@ -83,7 +83,7 @@ impl Refusal {
         let named = places.flat_map(|place| ["type", "code", "status", "reason"].map(|name| place.get(name)));
         let mut names: Vec<_> = named.flatten().filter_map(name_of).collect();
         let metadata = error.get("metadata");
-        // OpenRouter says so by what it shows.
+        // OpenRouter indicates a content filter by this field.
         names.extend(metadata.and_then(|metadata| metadata.get("flagged_input")).map(|_| "content_filter".to_owned()));
         let said = error.get("message").or_else(|| outer.get("message")).or_else(|| outer.get("detail"));
         let message = said.unwrap_or(error).as_str().map_or_else(|| head(body), head);
@@ -92,12 +92,12 @@ impl Refusal {
         let retry_after =
             delay.and_then(|delay| delay.parse().ok()).and_then(|delay| Duration::try_from_secs_f64(delay).ok());
         let raw = metadata.and_then(|metadata| metadata.get("raw")).and_then(Value::as_str);
-        // A router passes on what the provider behind it said.
+        // A router passes on the message of the provider behind it.
         let message = raw.map_or_else(|| message.clone(), |raw| head(&format!("{message}: {raw}")));
         Self { names, message, retry_after, request_id }
     }
 
-    /// A status that stands in the body, because the answer's own was good.
+    /// Returns a status contained in the body, for responses whose own status was success.
     fn status(&self) -> Option<u16> {
         self.names.iter().find_map(|name| name.parse().ok().filter(|status| (400..600).contains(status)))
     }
@@ -111,14 +111,14 @@ impl Refusal {
         let kind = by_name.or(by_status).unwrap_or(otherwise);
         let text = self.message.to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
-        // An API that knows the path says why in its own way, and names the model if it does not have that.
+        // An API that knows the path gives a reason in its own format, or names an unknown model.
         if matches!(status, Some(300..=399 | 404 | 405 | 501)) && self.names.is_empty() && !says(&["model"]) {
             return ErrorKind::Misconfigured;
         }
         if matches!(kind, ErrorKind::Rejected | ErrorKind::Server) && says(words::OVERFLOW) {
             ErrorKind::Overflow
         } else if by_name.is_none() && says(words::NO_MONEY) {
-            // A name says it better: Gemini speaks of billing when it only wants a pause.
+            // An error name takes precedence: Gemini mentions billing in ordinary rate limits.
             ErrorKind::Billing
         } else {
             kind
@@ -134,7 +134,7 @@ fn name_of(value: &Value) -> Option<String> {
     }
 }
 
-/// What a status alone says.
+/// Classifies by status alone.
 fn kind_of(status: u16) -> ErrorKind {
     match status {
         401 | 403 => ErrorKind::Auth,
@@ -143,7 +143,7 @@ fn kind_of(status: u16) -> ErrorKind {
         413 => ErrorKind::Overflow,
         429 => ErrorKind::RateLimit,
         503 | 529 => ErrorKind::Overloaded,
-        // 425 asks to come again.
+        // 425 asks for a retry.
         425 | 500.. => ErrorKind::Server,
         _ => ErrorKind::Rejected,
     }

@@ -1,7 +1,7 @@
-//! `homard/demo`: the offline model that runs when no provider is configured.
+//! `homard/demo`: the offline model used when no provider is configured.
 //!
 //! It is a table of phrases (`phrase`), not a language model, and says so. It drives the real loop: it calls the real
-//! tools and answers from their results. The same request always gets the same answer.
+//! tools and answers from their results. It is deterministic.
 
 mod phrase;
 #[cfg(test)]
@@ -19,10 +19,10 @@ use crate::{
 };
 use phrase::{Intent, Wish};
 
-/// Where notes are kept, in the agent's workspace.
+/// File of the notes in the agent's workspace.
 const NOTES: &str = "notes.md";
 
-/// The most of the old notes that is written back: below what the `read` tool returns at once, so that nothing is lost.
+/// Maximum size of old notes that are written back: less than the `read` tool returns at once, so that nothing is lost.
 const NOTES_LINES: usize = 1900;
 const NOTES_BYTES: usize = 40_000;
 
@@ -75,7 +75,7 @@ impl Model for Demo {
     fn stream(&self, request: Request) -> EventStream {
         let mut events = events(&request).into_iter();
         let mut rested = true;
-        // Every word is a poll of its own, so that a reader meets a stream and not a block.
+        // Each word needs its own poll, so that readers see a stream and not a single block.
         Box::pin(stream::poll_fn(move |cx| {
             rested = !rested;
             if rested {
@@ -87,7 +87,7 @@ impl Model for Demo {
     }
 }
 
-/// What to do next.
+/// Next action.
 #[derive(Debug, PartialEq)]
 enum Step {
     Call(&'static str, Value),
@@ -105,7 +105,7 @@ fn events(request: &Request) -> Vec<Event> {
         Step::Call(tool, arguments) => {
             let arguments = arguments.to_string();
             let done = done(StopReason::ToolUse, arguments.len());
-            // No two requests of a session have the same length, so no two calls have the same id.
+            // No two requests of a session have the same length, so call ids are unique.
             let id = Some(format!("demo_{}", request.messages.len()));
             vec![Event::Call(CallDelta { index: 0, id, name: Some(tool.to_owned()), arguments }), done]
         }
@@ -131,7 +131,7 @@ fn next_step(request: &Request) -> Step {
     }
 }
 
-/// The next step towards a wish, from the results of the steps before.
+/// Returns the next step of an intent, given the results of the previous steps.
 fn step(wish: &Wish, results: &[&ToolResult]) -> Step {
     let Wish { intent, path, text, with } = wish;
     match (intent, results) {
@@ -155,7 +155,7 @@ fn step(wish: &Wish, results: &[&ToolResult]) -> Step {
     }
 }
 
-/// The answer, from the last result.
+/// Builds the reply from the last result.
 fn report(wish: &Wish, last: &ToolResult) -> String {
     let told = join_text(&last.content);
     if last.is_error {
@@ -171,7 +171,7 @@ fn report(wish: &Wish, last: &ToolResult) -> String {
     }
 }
 
-/// The notes with one more. Notes that were not read whole are left alone, because writing would lose the rest.
+/// Appends a note. Notes that were not read completely are left alone, because writing would lose the remainder.
 fn with_note(old: &ToolResult, note: &str) -> Result<String, String> {
     let told = join_text(&old.content);
     let kept = match (old.is_error, told.as_str()) {
@@ -186,12 +186,12 @@ fn with_note(old: &ToolResult, note: &str) -> Result<String, String> {
     Ok(as_lines(kept) + &as_lines(&format!("- {note}")))
 }
 
-/// A text that ends its last line, if it has one.
+/// Makes a non-empty text end with a line break.
 fn as_lines(text: &str) -> String {
     if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
 }
 
-/// What a person wrote, without the notes in brackets that the loop puts before it.
+/// Returns the user's text without the bracketed notes that the loop prepends.
 fn without_notes(text: &str) -> &str {
     match text.split_once("]\n\n") {
         Some((notes, rest)) if notes.starts_with('[') => rest,
@@ -199,7 +199,7 @@ fn without_notes(text: &str) -> &str {
     }
 }
 
-/// The newest request, where a summary of the conversation quotes it.
+/// Returns the newest request from a conversation summary that quotes it.
 fn newest(text: &str) -> &str {
     let quoted = text.rsplit_once("<latest-request>").and_then(|(_, rest)| rest.split_once("</latest-request>"));
     quoted.and_then(|(quoted, _)| quoted.trim().split_once('\n')).map_or(text, |(_, request)| request.trim())

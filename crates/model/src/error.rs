@@ -1,58 +1,58 @@
-//! Why a model did not answer.
+//! Errors of model requests.
 
 use std::time::Duration;
 
-/// A failure, with the facts that a retry or a failover decides on.
+/// An error, with the facts that retry and failover need.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What the caller can do about it.
+    /// Class of the error.
     pub kind: ErrorKind,
-    /// The provider's HTTP status, if it got that far.
+    /// HTTP status of the provider, if it responded.
     pub status: Option<u16>,
-    /// How long the provider asks to wait.
+    /// Delay requested by the provider.
     pub retry_after: Option<Duration>,
-    /// For people: names the provider, what it said and the way out.
+    /// Message for people: names the provider, its message and a remedy.
     pub message: String,
-    /// The head of what the provider sent, without keys; empty if it sent nothing.
+    /// Beginning of the response, with keys redacted; empty if there was none.
     pub excerpt: String,
-    /// The provider's name for the request, for its support.
+    /// The provider's request id, for its support.
     pub request_id: Option<String>,
 }
 
-/// What the caller can do about a failure.
+/// Classes of errors, by possible remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The provider was not reached.
+    /// The provider could not be reached.
     Connect,
-    /// Nothing came for too long, or the provider says that it took too long.
+    /// Nothing arrived within the idle timeout, or the provider reports a timeout.
     Timeout,
     /// Too many requests.
     RateLimit,
-    /// The provider has too much to do.
+    /// The provider is overloaded.
     Overloaded,
-    /// The provider is broken.
+    /// Internal error of the provider.
     Server,
-    /// The key is wrong or may not do this.
+    /// The key is invalid or lacks permission.
     Auth,
-    /// The account has no money left.
+    /// The account has no credit.
     Billing,
-    /// The request is wrong; the same one will fail again.
+    /// The request is invalid; repeating it will fail again.
     Rejected,
-    /// Nothing is there that speaks this API: the address, the API or the model's name is wrong.
+    /// The endpoint does not provide this API: the address, the API or the model name is wrong.
     Misconfigured,
-    /// The conversation is too long for the model.
+    /// The conversation exceeds the context window.
     Overflow,
-    /// The provider does not want to answer this.
+    /// The provider's content filter refused the request.
     ContentFilter,
-    /// The answer was not what the wire promises: not a stream, not JSON.
+    /// The response does not follow the wire format: not a stream, not JSON.
     Malformed,
-    /// The answer stopped in the middle.
+    /// The response ended prematurely.
     Truncated,
 }
 
 impl Error {
-    /// A failure of which only this is known.
+    /// Creates an error without further facts.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { kind, status: None, retry_after: None, message, excerpt: String::new(), request_id: None }
@@ -60,7 +60,7 @@ impl Error {
 }
 
 impl Error {
-    /// What happened, without the advice: for lines that say themselves what comes next.
+    /// Returns the message without the advice, for texts that name the next step themselves.
     pub fn cause(&self) -> &str {
         self.message
             .strip_suffix(self.kind.advice())
@@ -69,7 +69,7 @@ impl Error {
     }
 }
 
-/// Whose failure it is and what it was, in one line. A cause that begins with the provider's name goes on from there:
+/// Formats a model and the cause of its failure as one line. A provider name at the start of the cause is not repeated:
 /// `p/m (host): HTTP 503: busy`.
 pub fn failure_of(model: &str, cause: &str) -> String {
     let cause = cause.trim_end_matches('.');
@@ -82,7 +82,7 @@ pub fn failure_of(model: &str, cause: &str) -> String {
 }
 
 impl ErrorKind {
-    /// Whether the same request may succeed a moment later.
+    /// True if the same request may succeed a moment later.
     pub fn is_transient(self) -> bool {
         match self {
             Self::Connect | Self::Timeout | Self::RateLimit | Self::Overloaded | Self::Server => true,
@@ -92,7 +92,7 @@ impl ErrorKind {
         }
     }
 
-    /// What a person can do about it.
+    /// Returns advice for people.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Connect => "check baseUrl and the network",

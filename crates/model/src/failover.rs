@@ -1,20 +1,22 @@
-//! Who answers a run: what to do after each failure, until somebody answered or everybody was asked.
+//! Failover: chooses the model for a run and decides what to do after each failure, until one answers or all candidates
+//! have failed.
 //!
-//! A value that the loop drives. It asks [`Failover::candidate`] with [`Failover::level`], and tells what came of it.
+//! A state machine driven by the agent loop, which requests an answer from [`Failover::candidate`] with
+//! [`Failover::level`] and reports the outcome.
 //!
 //! | Failure | Same candidate | Then |
 //! |---|---|---|
-//! | no connection, overload, server error, not what the wire promises, cut off | again, within [`Limits`] | next |
-//! | rate limit, timeout | again, within [`Limits`]; seldom while another is ready | next |
-//! | 401, 403 | – | next; after 401 nobody with the same key |
-//! | no money | – | next; nobody with the same key |
+//! | no connection, overload, server error, malformed or truncated response | retry, within [`Limits`] | next |
+//! | rate limit, timeout | retry, within [`Limits`]; rarely while another candidate is ready | next |
+//! | 401, 403 | – | next; after 401 none with the same key |
+//! | no credit | – | next; none with the same key |
 //! | unknown model (404, 410), wrong address or API | – | next |
-//! | reasoning level refused, others offered | again with an offered level, each once | the end |
-//! | conversation too long | again after compaction | the caller's bound |
-//! | any other wrong request, content filter | – | the end: it would fail elsewhere too, or must not be asked around |
-//! | a person stops the run | – | the end; the caller tells nothing here |
+//! | reasoning level rejected, others offered | retry with an offered level, each once | end |
+//! | context overflow | retry after compaction | bounded by the caller |
+//! | any other invalid request, content filter | – | end: it would fail elsewhere too, or must not be circumvented |
+//! | the user aborts the run | – | end; not reported to this module |
 //!
-//! After visible words a candidate may still be asked again or another one; the caller takes the words back first.
+//! A retry or failover is also possible after text was streamed; the caller discards that text first.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -26,88 +28,88 @@ use crate::{
     thinking::{self, Level},
 };
 
-/// Whether a credential is none that a session could prefer: none is needed, or it is not stored.
+/// True if a session cannot prefer this credential: none is needed, or it is not stored.
 fn is_nobody(profile: &str) -> bool {
     profile == NOBODY || ["none:", "env:", "config:", "missing:"].iter().any(|kind| profile.starts_with(kind))
 }
 
-/// The least time that a silent model gets, however many wait behind it.
+/// Minimum idle timeout of a candidate, however many are left.
 const LEAST_IDLE: Duration = Duration::from_secs(5);
 
-/// How much of a failure's text goes into the list of all of them, in characters.
+/// Maximum number of characters of one failure in the combined error.
 const WHY: usize = 300;
 
-/// What a run brings along.
+/// Parameters of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
-    /// Which credential the session prefers.
+    /// Credential that the session prefers.
     pub preferred: Preferred,
-    /// How hard the model is to think.
+    /// Requested reasoning level.
     pub level: Level,
-    /// When the run is over, in milliseconds since the epoch.
+    /// Deadline of the run in milliseconds since the epoch.
     pub deadline: Option<u64>,
-    /// How often the same candidate is asked again.
+    /// Retry limits.
     pub limits: Limits,
-    /// Different for each run, so that runs do not come back at the same moment.
+    /// Jitter seed, different for each run, so that runs do not retry at the same moment.
     pub seed: u64,
 }
 
 /// What to do after a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Ask the same candidate again after this time.
+    /// Retry the same candidate after this delay.
     Wait(Wait),
-    /// Ask the same candidate again at once, with this level.
+    /// Retry the same candidate at once with this reasoning level.
     Think(Level),
-    /// Ask the new candidate at once; the notes say why.
+    /// Try the new candidate at once; the notes contain the reason.
     Next,
-    /// Make the conversation shorter, then ask the same candidate again.
+    /// Compact the conversation, then retry the same candidate.
     Compact,
-    /// Nobody is left to ask; this goes to the person.
+    /// No candidate is left; report this error.
     End(Error),
 }
 
 /// Why a candidate did not answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
-    /// Who.
+    /// The candidate.
     pub candidate: Candidate,
-    /// Whether it was asked.
+    /// Whether it failed or was skipped.
     pub fate: Fate,
-    /// Why, by OpenClaw's names.
+    /// Reason, by OpenClaw's names.
     pub reason: String,
-    /// Why, for people.
+    /// Reason, for people.
     pub why: String,
 }
 
-/// What became of a candidate.
+/// What happened to a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It was asked and failed.
+    /// It failed.
     Failed,
-    /// It was not asked. One that rests is asked after all if everybody else fails.
+    /// It was not tried. A candidate in cooldown is still tried if all others fail.
     Skipped,
 }
 
-/// Who answers a run.
+/// Failover state of a run.
 #[derive(Debug)]
 pub struct Failover {
     roster: Roster,
     terms: Terms,
     retry: Retry,
     current: Candidate,
-    /// Who was not asked since the last answer, in the order of the chain.
+    /// Candidates not tried since the last answer, in chain order.
     left: Vec<Candidate>,
     level: Level,
     tried: Vec<Level>,
     notes: Vec<Note>,
-    /// The first note since the last answer.
+    /// Index of the first note since the last answer.
     since: usize,
-    /// When the candidate was asked that has said nothing yet.
+    /// Time of the current request, while nothing has arrived.
     silent_since: Option<u64>,
 }
 
-/// What kind of remedy a failure calls for.
+/// Remedy for a failure.
 enum Remedy {
     Again,
     Next,
@@ -131,7 +133,7 @@ impl Remedy {
 }
 
 impl Failover {
-    /// Chooses the first candidate. Those that were passed over because they rest are in the notes.
+    /// Chooses the first candidate. Candidates skipped because of a cooldown are recorded in the notes.
     pub fn begin(roster: Roster, terms: Terms, now: u64) -> Self {
         let left = roster.chain(&roster.book.lock(), &terms.preferred);
         let mut failover = Self {
@@ -150,50 +152,50 @@ impl Failover {
         failover
     }
 
-    /// Who is asked now.
+    /// Returns the current candidate.
     pub fn candidate(&self) -> &Candidate {
         &self.current
     }
 
-    /// Everybody who may be asked before somebody answers: who is asked now, then the others.
+    /// Returns all candidates that may be tried before one answers: the current one, then the others.
     pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
         std::iter::once(&self.current).chain(&self.left)
     }
 
-    /// How hard it is asked to think.
+    /// Returns the current reasoning level.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Who did not answer so far, and why, oldest first. It only ever grows.
+    /// Returns which candidates did not answer so far, and why, oldest first. The list only grows.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
-    /// How long the same candidates are asked again, over all of them, before the run fails.
+    /// Returns the total retry time over all candidates before the run fails.
     pub fn retry_time(&self) -> Duration {
         self.terms.limits.total
     }
 
-    /// How long the candidate may say nothing: its own patience, but no more than its share of the time that is left,
-    /// so that everybody can be asked before the deadline.
+    /// Returns the idle timeout of the current candidate: its own, but at most its share of the remaining time, so that
+    /// every candidate can be tried before the deadline.
     pub fn idle(&self, now: u64) -> Duration {
         let idle = self.current.model.spec().idle;
-        // The last one has all the time that is left: the run's own end is the end of it.
+        // The last candidate has all the remaining time; only the run's deadline ends it.
         let Some(deadline) = self.terms.deadline.filter(|_| !self.left.is_empty()) else { return idle };
         let share = deadline.saturating_sub(now) / (self.left.len() as u64 + 1);
         idle.min(Duration::from_millis(share).max(LEAST_IDLE))
     }
 
-    /// The credential that the session is to prefer next time; `None` if a fallback answered, because a fallback is
-    /// for one run.
+    /// Returns the credential that the session should prefer next time; `None` if a fallback answered, because a
+    /// fallback applies to one run only.
     pub fn sticky(&self) -> Option<&Arc<str>> {
         let (first, current) = (self.roster.first.model.spec(), self.current.model.spec());
         let is_first_choice = (&first.provider, &first.model) == (&current.provider, &current.model);
         is_first_choice.then_some(&self.current.profile).filter(|profile| !is_nobody(profile))
     }
 
-    /// The candidate gave a whole answer. It stays; whoever failed before may be asked again later in the run.
+    /// Records a complete answer. The candidate stays current; those that failed may be tried again later in the run.
     pub fn succeeded(&mut self, now: u64) {
         let Candidate { profile, model, .. } = &self.current;
         self.roster.book.change(|standing| standing.succeeded(profile, &model.spec().model, now));
@@ -203,17 +205,17 @@ impl Failover {
         self.since = self.notes.len();
     }
 
-    /// The candidate is asked now.
+    /// Records that the candidate was requested.
     pub fn asked(&mut self, now: u64) {
         self.silent_since = Some(now);
     }
 
-    /// The candidate has said something: from here on it is not silent.
+    /// Records that the candidate produced output, so that it is no longer silent.
     pub fn heard(&mut self) {
         self.silent_since = None;
     }
 
-    /// The candidate failed: what now?
+    /// Records a failure of the candidate and returns the next step.
     pub fn failed(&mut self, error: &Error, now: u64) -> Step {
         match Remedy::of(error) {
             Remedy::Compact => Step::Compact,
@@ -240,19 +242,21 @@ impl Failover {
         }
     }
 
-    /// The candidate is not asked, because it could not take the request: that is nobody's fault, and somebody else may.
+    /// Skips the candidate without trying it, because it cannot handle the request. This is not held against it, and
+    /// another candidate may succeed.
     pub fn pass_over(&mut self, error: &Error, now: u64) -> Step {
         self.skip(self.current.clone(), Reason::of(error).as_str().to_owned(), error.cause().to_owned());
         if self.advance(now) { Step::Next } else { Step::End(self.sum_up(error)) }
     }
 
-    /// The candidate failed and nobody else is to be asked, as when a conversation cannot be made shorter.
+    /// Records a failure after which no other candidate is tried, for example when compaction is not possible. Returns
+    /// the error to report.
     pub fn give_up(&mut self, error: &Error, now: u64) -> Error {
         self.leave(error, now);
         self.sum_up(error)
     }
 
-    /// The run's time is up while the candidate was at work: that counts as its failure.
+    /// Records that the run's deadline passed while the candidate was active: this counts as its failure.
     pub fn timed_out(&mut self, now: u64) {
         self.leave(&Error::new(ErrorKind::Timeout, "the run's time was up"), now);
     }
@@ -263,7 +267,7 @@ impl Failover {
         if self.left.iter().any(is_ready) { Others::Ready } else { Others::None }
     }
 
-    /// A failure after which the candidate is not asked again, with what was spent on it.
+    /// Adds the attempts and time spent to a failure after which the candidate is not retried.
     fn exhausted(&self, error: &Error, now: u64) -> Error {
         let asks = error.retry_after.filter(|asked| *asked > self.terms.limits.total.min(self.terms.limits.longest));
         let asks = asks.map(|asked| format!("it asks to wait {} s", asked.as_secs()));
@@ -289,7 +293,7 @@ impl Failover {
         if self.advance(now) { Step::Next } else { Step::End(self.sum_up(error)) }
     }
 
-    /// Holds a failure against whom it concerns.
+    /// Records a failure against the credential or model at fault.
     fn leave(&mut self, error: &Error, now: u64) {
         let candidate = self.current.clone();
         let (profile, model) = (candidate.profile.clone(), candidate.model.clone());
@@ -306,7 +310,7 @@ impl Failover {
         }
     }
 
-    /// Goes to the first of the chain that does not rest, else to the one whose rest ends first.
+    /// Advances to the first candidate that is not in cooldown, else to the one whose cooldown ends first.
     fn advance(&mut self, now: u64) -> bool {
         let standing = self.roster.book.lock();
         let turn = |(_, candidate): &(usize, &Candidate)| self.terms.preferred.turn(candidate, &standing, now);
@@ -336,7 +340,7 @@ impl Failover {
         self.notes.push(Note { candidate, fate: Fate::Skipped, reason, why });
     }
 
-    /// One failure for all: the only one as it is, else a list of who did not answer and why.
+    /// Combines the failures into one error: a single failure unchanged, else a list of candidates and reasons.
     fn sum_up(&self, last: &Error) -> Error {
         let notes = &self.notes[self.since..];
         let is_latest =

@@ -1,7 +1,7 @@
-//! Asking a model: the trait, its request, its stream, its errors, and the built-in demo model.
+//! Model interface: the trait, its request, its stream, its errors, failover, and the built-in demo model.
 //!
-//! This crate refuses to know HTTP and sessions. Start with [`Model`]; [`stream`] says what an answer is made of, and
-//! [`failover`] who is asked next when none came.
+//! This crate does not depend on HTTP or sessions. Start with [`Model`]; [`stream`] defines the events of an answer,
+//! and [`failover`] the choice of the next candidate after a failure.
 #![warn(missing_docs)]
 
 pub mod catalog;
@@ -28,21 +28,21 @@ pub use spec::{Prices, Spec, writes_tags};
 pub use stream::{Answer, Event, Seal};
 pub use thinking::Level;
 
-/// An answer as it comes.
+/// Stream of an answer's events.
 pub type EventStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
-/// Something that answers.
+/// A language model.
 pub trait Model: Send + Sync {
-    /// What it is.
+    /// Returns the model's description.
     fn spec(&self) -> &Spec;
 
-    /// Begins an answer. It must not panic and must not block; a failure is an [`Event::Failed`] in the stream.
+    /// Starts an answer. Must not panic or block; a failure is an [`Event::Failed`] in the stream.
     ///
-    /// The stream ends with exactly one [`Event::Done`] or [`Event::Failed`]; one that ends without is taken as cut off.
+    /// The stream ends with exactly one [`Event::Done`] or [`Event::Failed`]; without either it counts as truncated.
     /// Dropping it cancels the request.
     fn stream(&self, request: Request) -> EventStream;
 
-    /// Why it cannot be asked, if that is known before anybody asks: no key, a wrong config.
+    /// Returns why the model cannot be used, if that is known in advance: no key, an invalid config.
     fn unusable(&self) -> Option<&Error> {
         None
     }

@@ -1,4 +1,4 @@
-//! What a model is asked.
+//! Request to a model.
 
 use std::sync::Arc;
 
@@ -7,26 +7,27 @@ use serde_json::Value;
 
 use crate::thinking::Level;
 
-/// A question to a model: everything that it sees, and how it is to answer.
+/// A request to a model: its complete input and the options for the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The system prompt.
     pub system: Arc<str>,
-    /// How many bytes of the system prompt are the same in every turn of the session; the rest may change.
+    /// Number of bytes at the start of the system prompt that are the same in every turn of the session; the remainder
+    /// may change.
     pub stable: usize,
-    /// The conversation, oldest first. Shared with the history, never copied.
+    /// Messages, oldest first. Shared with the history, never copied.
     pub messages: Vec<Arc<Message>>,
-    /// The tools that it knows of.
+    /// Tools that the model may see.
     pub tools: Arc<[ToolSpec]>,
-    /// Whether it may call them. Where that cannot be said to a provider, calls may come all the same.
+    /// Whether it may call tools. Providers without this option may return calls anyway.
     pub may_call: bool,
-    /// How hard it is to think. A wire asks for the nearest level that the model has.
+    /// Reasoning level. A wire sends the nearest level that the model supports.
     pub thinking: Level,
-    /// The most tokens that it may write; what its [`Spec`](crate::Spec) says, if nothing is said here.
+    /// Maximum output tokens; defaults to the value in its [`Spec`](crate::Spec).
     pub max_output: Option<u64>,
-    /// How long the provider is asked to remember the beginning.
+    /// Requested lifetime of the prompt cache.
     pub cache: Cache,
-    /// The session, for providers that send requests of one session to the machine that remembers it.
+    /// Session, for providers that route requests of one session to the same cache.
     pub session: Option<Arc<str>>,
 }
 
@@ -46,24 +47,24 @@ impl Default for Request {
     }
 }
 
-/// How long a provider is asked to remember the beginning of a request. Many remember without being asked.
+/// Requested lifetime of the prompt cache. Many providers cache without being asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cache {
-    /// Not at all.
+    /// No caching.
     Off,
-    /// As long as it likes, usually minutes.
+    /// The provider's default, usually minutes.
     #[default]
     Short,
-    /// As long as it can, at a price.
+    /// As long as possible, at a price.
     Long,
 }
 
-/// A tool as a model sees it.
+/// Description of a tool for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
-    /// How it is called.
+    /// Name used in calls.
     pub name: String,
-    /// What it does, for the model.
+    /// Description for the model.
     pub description: String,
     /// JSON Schema of its arguments.
     pub parameters: Value,

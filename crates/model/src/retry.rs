@@ -1,33 +1,33 @@
-//! When the same model is asked again: the budget of one run.
+//! Retry budget of one run: decides when the same model is tried again.
 //!
-//! Nothing here sleeps or looks at a clock. Times are milliseconds since the epoch, as in everything around failover,
-//! because cooldowns outlive the process.
+//! Nothing here sleeps or reads a clock. Times are milliseconds since the epoch, as in the whole failover code, because
+//! cooldowns outlive the process.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-/// How long a run retries at most while somebody waits for its answer, unless the config says otherwise.
+/// Default maximum retry time of a run whose sender waits for the reply.
 pub const TOTAL: Duration = Duration::from_secs(60);
 
-/// How long a run retries at most that nobody waits for.
+/// Maximum retry time of an unattended run.
 pub const UNATTENDED_TOTAL: Duration = Duration::from_secs(300);
 
-/// How often and how long a run waits for a model that may answer a moment later.
+/// Retry limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How many attempts may end in a rate limit without a success between them.
+    /// Maximum number of attempts that end in a rate limit without a success in between.
     pub rate_limits: u32,
-    /// How many retries other failures get without a success between them.
+    /// Maximum number of retries after other failures without a success in between.
     pub retries: u32,
-    /// How long all of it may take: a retry begins no later than this after the first failure, or after the first attempt
-    /// began if the model said nothing in it. An attempt that is under way is not broken off for it.
+    /// Maximum total time: a retry starts no later than this after the first failure, or after the start of the first
+    /// attempt if the model sent nothing in it. An attempt in progress is not aborted.
     pub total: Duration,
-    /// The first wait, half of it after a connection that failed; each further one is twice as long.
+    /// First backoff delay, half of it after a failed connection; each further delay doubles.
     pub first: Duration,
-    /// The longest wait. A provider that asks for more is left alone.
+    /// Maximum backoff delay. A provider that asks for more is not retried.
     pub longest: Duration,
-    /// The longest wait while somebody else could answer at once. With the usual first wait: three retries.
+    /// Maximum delay while another candidate is ready. With the default first delay: three retries.
     pub patience: Duration,
 }
 
@@ -44,31 +44,31 @@ impl Default for Limits {
     }
 }
 
-/// A wait before the same question is asked again.
+/// A delay before the same request is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// How long.
+    /// Duration of the delay.
     pub after: Duration,
-    /// Which attempt of this candidate follows: 2 after the first failure.
+    /// Number of the next attempt of this candidate: 2 after the first failure.
     pub attempt: u32,
-    /// How many attempts there will be at most, if the candidate goes on to fail at once.
+    /// Maximum number of attempts, if the candidate keeps failing at once.
     pub most: u32,
 }
 
-/// What a run spent on a candidate.
+/// Attempts and time spent on a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent {
-    /// How often it was asked.
+    /// Number of attempts.
     pub attempts: u32,
-    /// How long that took.
+    /// Total time.
     pub time: Duration,
 }
 
-/// How often in a row a server is asked again that cannot be reached or makes no sense.
+/// Maximum number of consecutive retries for a server that cannot be reached or sends malformed responses.
 const BLIND: u32 = 2;
 
-/// How often in a row the same candidate is asked again after such a failure. A server that is not there, or is another
-/// one, is rarely right a minute later: somebody has to look.
+/// Returns the maximum number of consecutive retries after this failure. A server that is missing or speaks another
+/// protocol is rarely fixed within a minute: the operator has to look.
 fn stubborn(error: &Error) -> u32 {
     match error.kind {
         ErrorKind::Connect | ErrorKind::Malformed => BLIND,
@@ -78,42 +78,42 @@ fn stubborn(error: &Error) -> u32 {
     }
 }
 
-/// Whether somebody else could answer at once.
+/// Whether another candidate could answer at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// Yes: a long wait is worse than another model.
+    /// Yes: failover is better than a long delay.
     Ready,
-    /// No, or only ones that failed lately.
+    /// No, or only candidates in cooldown.
     None,
 }
 
-/// What one run has left of its patience.
+/// Remaining retry budget of one run.
 #[derive(Debug, Clone)]
 pub struct Retry {
     limits: Limits,
-    /// The state of the jitter.
+    /// State of the jitter generator.
     chance: u64,
     rate_limited: u32,
     retried: u32,
-    /// When the time began that [`Limits::total`] bounds.
+    /// Start of the period bounded by [`Limits::total`].
     since: Option<u64>,
-    /// Waits for the candidate at hand.
+    /// Number of delays for the current candidate.
     streak: u32,
-    /// When the candidate at hand was first asked; the first failure, if it is not known.
+    /// Time of the first request to the current candidate; its first failure, if unknown.
     begun: Option<u64>,
 }
 
 impl Retry {
-    /// A full budget. Runs with different seeds do not come back at the same moment.
+    /// Creates a full budget. Runs with different seeds do not retry at the same moment.
     pub fn new(limits: Limits, seed: u64) -> Self {
         Self { limits, chance: seed, rate_limited: 0, retried: 0, since: None, streak: 0, begun: None }
     }
 
-    /// How long to wait before the same question is asked again; `None` if it is not worth it. `since` is when the failure
-    /// began: when the candidate was asked, if it said nothing at all.
+    /// Returns the delay before the same request is retried; `None` if it should not be. `since` is the start of the
+    /// failure: the time of the request, if the candidate sent nothing at all.
     ///
-    /// A wait is never shorter than the provider asks for and never ends at or after the deadline. What a failure means
-    /// is decided elsewhere: this is only asked about one that may pass.
+    /// A delay is never shorter than the provider asks for and never ends at or after the deadline. Only called for
+    /// transient failures; their classification is done elsewhere.
     pub fn wait(
         &mut self,
         error: &Error,
@@ -149,41 +149,42 @@ impl Retry {
         Some(Wait { after, attempt: self.streak + 1, most: most.max(self.streak + 1) })
     }
 
-    /// What was spent on the candidate at hand, if it was asked more than once.
+    /// Returns the attempts and time spent on the current candidate, if it was tried more than once.
     pub fn spent(&self, now: u64) -> Option<Spent> {
         let time = Duration::from_millis(now.saturating_sub(self.begun?));
         (self.streak > 0).then_some(Spent { attempts: self.streak + 1, time })
     }
 
-    /// Somebody else is asked now: waits begin with the first again. The budget stays what it is.
+    /// Records a failover: delays start with the first again. The budget is unchanged.
     pub fn switched(&mut self) {
         (self.streak, self.begun) = (0, None);
     }
 
-    /// The model answered: the budget is full again.
+    /// Records an answer: the budget is full again.
     pub fn succeeded(&mut self) {
         *self = Self::new(self.limits, self.chance);
     }
 
-    /// The wait after so many, without jitter.
+    /// Returns the delay after this many delays, without jitter.
     fn backoff(&self, error: &Error, waits: u32) -> Duration {
-        // A server that refuses connections says so at once: a person who made a mistake should not wait for it.
+        // A refused connection fails at once: a user with a configuration error should not wait long.
         let first = if error.kind == ErrorKind::Connect { self.limits.first / 2 } else { self.limits.first };
         first.saturating_mul(2_u32.saturating_pow(waits)).min(self.limits.longest)
     }
 
-    /// The longest wait that is worth it.
+    /// Returns the maximum acceptable delay.
     fn patience(&self, error: &Error, others: Others) -> Duration {
         match others {
             Others::None => Duration::MAX,
-            // Whoever was silent for minutes may be so again, and a limit that names no end rarely ends in seconds.
+            // A candidate that was silent for minutes may be silent again, and a rate limit without a retry delay
+            // rarely ends within seconds.
             Others::Ready if error.kind == ErrorKind::Timeout => Duration::ZERO,
             Others::Ready if error.kind == ErrorKind::RateLimit && error.retry_after.is_none() => Duration::ZERO,
             Others::Ready => self.limits.patience,
         }
     }
 
-    /// How many attempts of one candidate there are at most if it fails like this, at once and each time.
+    /// Returns the maximum number of attempts of one candidate if it always fails this way and at once.
     fn most(&self, error: &Error, others: Others) -> u32 {
         let Limits { rate_limits, retries, total, .. } = self.limits;
         let retries = if error.kind == ErrorKind::RateLimit { rate_limits.saturating_sub(1) } else { retries };
@@ -197,7 +198,7 @@ impl Retry {
         1 + (0..retries.min(stubborn(error))).take_while(fits).count() as u32
     }
 
-    /// The next number of the jitter, from 0 to 1 (SplitMix64).
+    /// Returns the next jitter value, from 0 to 1 (SplitMix64).
     fn roll(&mut self) -> f64 {
         self.chance = self.chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.chance;
@@ -231,14 +232,14 @@ mod tests {
         Error { retry_after: retry_after.map(Duration::from_secs), ..Error::new(kind, "no") }
     }
 
-    /// The waits in whole seconds, without their jitter, of a model that fails at once and always the same way.
+    /// Returns the delays in whole seconds, without jitter, for a model that always fails this way and at once.
     fn waits(error: &Error, others: Others) -> Vec<u64> {
         let (mut retry, mut now) = (Retry::new(Limits::default(), 7), 0);
         let mut waits = Vec::new();
         for _ in 0..20 {
             let Some(Wait { after: wait, .. }) = retry.wait(error, (now, now), None, others) else { break };
             now += wait.as_millis() as u64;
-            // The jitter adds at most a quarter, and every step is a doubling: the floor to a power of two is the step.
+            // Jitter adds at most a quarter, and every step doubles: rounding down to a power of two yields the step.
             let seconds = wait.as_secs_f64();
             waits.push(if seconds >= 60.0 { 60 } else { 1 << seconds.log2() as u32 });
         }

@@ -1,4 +1,4 @@
-//! Who may answer, and in which order.
+//! Model candidates and their order.
 
 use std::{cmp::Reverse, collections::HashSet, fmt, sync::Arc};
 
@@ -7,21 +7,21 @@ use crate::{
     standing::{Book, Rest, Standing},
 };
 
-/// The credential of a model that needs none.
+/// Credential of a model that needs none.
 pub(crate) const NOBODY: &str = "none";
 
-/// A model, asked with one credential.
+/// A model with one credential.
 #[derive(Clone)]
 pub struct Candidate {
-    /// The model, ready to be asked.
+    /// Client of the model.
     pub model: Arc<dyn Model>,
-    /// The credential's id, such as `anthropic:default`, or a name for where it comes from.
+    /// Id of the credential, such as `anthropic:default`, or a name for its source.
     pub profile: Arc<str>,
-    /// What it is.
+    /// Kind of the credential.
     pub credential: Credential,
 }
 
-/// What a credential is. The one that comes first here is used first.
+/// Kind of a credential, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Credential {
@@ -33,41 +33,41 @@ pub enum Credential {
 /// A model of the chain, with the credentials of its provider.
 #[derive(Debug, Clone)]
 pub struct Rank {
-    /// One for each credential.
+    /// One candidate per credential.
     pub candidates: Vec<Candidate>,
-    /// In which order they are asked.
+    /// Order of the credentials.
     pub order: Order,
 }
 
-/// In which order the credentials of a provider are used.
+/// Order in which the credentials of a provider are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As they stand: somebody wrote the order down.
+    /// As configured.
     Given,
-    /// By what they are, then in turn: the one that rested longest comes first.
+    /// By kind, then round-robin: the least recently used first.
     InTurn,
 }
 
-/// Which credential a session prefers.
+/// Credential that a session prefers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Preferred {
-    /// None yet.
+    /// No preference yet.
     #[default]
     Any,
-    /// The one that answered last, unless it rests: it knows the beginning of the conversation.
+    /// The one that answered last, unless it is in cooldown: the provider's cache holds the conversation.
     Sticky(Arc<str>),
-    /// The one that a person chose. It is the only one of its provider, and it is asked even while it rests.
+    /// The one that the user chose. It is the only one of its provider, and it is used even during a cooldown.
     Pinned(Arc<str>),
 }
 
-/// Who may answer: never nobody.
+/// Candidates of a run; never empty.
 ///
-/// A model that a person chose for a session is strict: such a roster has one rank, without the fallbacks.
+/// A model that the user chose for a session is strict: its roster has one rank, without fallbacks.
 #[derive(Debug, Clone)]
 pub struct Roster {
     pub(crate) first: Candidate,
     ranks: Arc<[Rank]>,
-    /// How they stand.
+    /// Health of the profiles.
     pub(crate) book: Arc<Book>,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Candidate {
 }
 
 impl PartialEq for Candidate {
-    /// The same model with the same credential.
+    /// True for the same model with the same credential.
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
@@ -107,7 +107,7 @@ impl Preferred {
         matches!(self, Self::Pinned(profile) if *profile == candidate.profile)
     }
 
-    /// When a candidate comes: 0 for now, else when its rest ends.
+    /// Returns the sort key of a candidate: 0 if it is ready, else the end of its cooldown.
     pub(crate) fn turn(&self, candidate: &Candidate, standing: &Standing, now: u64) -> u64 {
         if self.is_pinned(candidate) {
             return 0;
@@ -117,8 +117,8 @@ impl Preferred {
 }
 
 impl Roster {
-    /// The chain of models: the first choice, then the fallbacks. One that stands twice counts once; `None` if nobody
-    /// is left.
+    /// Creates the chain of models: the primary, then the fallbacks. Duplicates are removed; returns `None` if no
+    /// candidate is left.
     pub fn new(mut ranks: Vec<Rank>, book: Arc<Book>) -> Option<Self> {
         let mut known = HashSet::new();
         for rank in &mut ranks {
@@ -131,20 +131,20 @@ impl Roster {
         Some(Self { first, ranks: ranks.into(), book })
     }
 
-    /// One model that needs no credential, and nobody else.
+    /// Creates a roster of one model that needs no credential.
     pub fn alone(model: Arc<dyn Model>) -> Self {
         let first = Candidate { model, profile: NOBODY.into(), credential: Credential::ApiKey };
         let rank = Rank { candidates: vec![first.clone()], order: Order::Given };
         Self { first, ranks: [rank].into(), book: Arc::default() }
     }
 
-    /// The first choice.
+    /// Returns the primary model.
     pub fn first(&self) -> &Arc<dyn Model> {
         &self.first.model
     }
 
-    /// Why nobody would answer, as far as is known without asking: each one cannot be asked, rests, or failed and has not
-    /// answered since. `None` if somebody may answer.
+    /// Returns why no candidate would answer, as far as is known in advance: each one is unusable, in cooldown, or
+    /// failed and has not answered since. `None` if one may answer.
     pub fn outage(&self, now: u64) -> Option<String> {
         let standing = self.book.lock();
         let why = |candidate: &Candidate| {
@@ -169,7 +169,8 @@ impl Roster {
         Some(all.join(" | "))
     }
 
-    /// Everybody in the order in which they are asked now: whoever rests comes last, the shortest rest first.
+    /// Returns all candidates in the order in which they would be tried now: those in cooldown last, the shortest
+    /// cooldown first.
     pub fn order(&self, now: u64, preferred: &Preferred) -> Vec<Candidate> {
         let standing = self.book.lock();
         let mut order = self.chain(&standing, preferred);
@@ -177,7 +178,7 @@ impl Roster {
         order
     }
 
-    /// Everybody in the order in which they would be asked if nobody rested.
+    /// Returns all candidates in chain order, without regard to cooldowns.
     pub(crate) fn chain(&self, standing: &Standing, preferred: &Preferred) -> Vec<Candidate> {
         let mut chain = Vec::new();
         for Rank { candidates, order } in self.ranks.iter() {
@@ -192,7 +193,7 @@ impl Roster {
             match preferred {
                 Preferred::Any => {}
                 Preferred::Sticky(profile) => rank.sort_by_key(|candidate| Reverse(candidate.profile == *profile)),
-                // A credential of another provider says nothing about this one.
+                // A pinned credential of another provider does not apply here.
                 Preferred::Pinned(_) if !rank.iter().any(|candidate| preferred.is_pinned(candidate)) => {}
                 Preferred::Pinned(_) => rank.retain(|candidate| preferred.is_pinned(candidate)),
             }

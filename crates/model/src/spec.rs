@@ -1,4 +1,4 @@
-//! What a model is, what it takes, and what it costs.
+//! Model descriptions: limits, capabilities and prices.
 
 use std::time::Duration;
 
@@ -6,53 +6,53 @@ use homard_proto::message::{Assistant, Cost, Usage};
 
 use crate::thinking::Level;
 
-/// How long a provider in the cloud may say nothing.
+/// Idle timeout of cloud providers.
 pub const IDLE: Duration = Duration::from_secs(120);
 
-/// How long a machine of one's own may say nothing: it may think for a long time before the first word.
+/// Idle timeout of self-hosted models, which may take long before the first token.
 pub const SELF_HOSTED_IDLE: Duration = Duration::from_secs(300);
 
-/// The context window of a model of which none is known, in tokens.
+/// Default context window in tokens.
 pub const DEFAULT_CONTEXT_WINDOW: u64 = 200_000;
 
-/// What a model is.
+/// Description of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// The provider's name in the config.
+    /// Provider name in the config.
     pub provider: String,
-    /// The model's name at that provider.
+    /// Model name at that provider.
     pub model: String,
-    /// The wire that is spoken, such as `openai-completions`; empty while that is not known.
+    /// Wire API, such as `openai-completions`; empty if unknown.
     pub api: String,
-    /// How many tokens fit into its context.
+    /// Context window in tokens.
     pub context_window: u64,
-    /// How many tokens it may write; zero leaves it to the provider.
+    /// Maximum output tokens; zero leaves it to the provider.
     pub max_output: u64,
-    /// How hard it can be asked to think, besides not at all; empty if it cannot.
+    /// Supported reasoning levels other than off; empty if it cannot reason.
     pub thinking: Vec<Level>,
-    /// Whether it sees pictures.
+    /// True if it accepts images.
     pub sees: bool,
-    /// What it costs.
+    /// Prices.
     pub prices: Prices,
-    /// How long it may say nothing, heartbeats included.
+    /// Idle timeout of its stream; heartbeats count as activity.
     pub idle: Duration,
 }
 
-/// US dollars for a million tokens.
+/// Prices in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Prices {
-    /// Of the prompt.
+    /// Input tokens.
     pub input: f64,
-    /// Of the answer.
+    /// Output tokens.
     pub output: f64,
-    /// Of the prompt, read from the provider's cache.
+    /// Input tokens read from the provider's cache.
     pub cache_read: f64,
-    /// Of the prompt, written to the provider's cache.
+    /// Input tokens written to the provider's cache.
     pub cache_write: f64,
 }
 
 impl Default for Spec {
-    /// A nameless model of which nothing is known: it does not reason, sees pictures, and costs nothing.
+    /// A nameless model with default values: no reasoning, accepts images, costs nothing.
     fn default() -> Self {
         Self {
             provider: String::new(),
@@ -68,21 +68,21 @@ impl Default for Spec {
     }
 }
 
-/// Whether models of this provider write their thoughts and their answers in tags.
+/// True if models of this provider write reasoning and answers in tags.
 pub fn writes_tags(provider: &str) -> bool {
     matches!(provider, "ollama" | "google-gemini-cli" | "google-generative-ai")
         || ["google-antigravity", "minimax"].iter().any(|part| provider.contains(part))
 }
 
 impl Spec {
-    /// Whether this model gave the answer: only then does it take its seals back.
+    /// True if this model wrote the message: only then does it accept its signatures back.
     pub fn wrote(&self, said: &Assistant) -> bool {
         said.api == self.api && said.provider == self.provider && said.model == self.model
     }
 }
 
 impl Prices {
-    /// What these tokens cost.
+    /// Returns the cost of this usage.
     pub fn of(&self, usage: &Usage) -> Cost {
         let price = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
         let input = price(usage.input, self.input);

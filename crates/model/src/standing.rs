@@ -1,13 +1,13 @@
-//! How credentials and their models stand: when each was last used, which failed lately, and until when they rest.
+//! Health of auth profiles and their models: last use, recent failures and cooldowns.
 //!
-//! What is kept is OpenClaw's `usageStats`, with a map of models beside its fields.
+//! Stored as OpenClaw's `usageStats`, with an additional map of models.
 //!
-//! | Failure | Rests | How long |
+//! | Failure | Cooldown of | Duration |
 //! |---|---|---|
 //! | rate limit, overload, timeout, no connection, broken answer, unknown model, wrong address or API, 403 | this model of the profile | 30 s, 1 min, 5 min |
 //! | 401 | the profile | 30 s, 1 min, 5 min |
-//! | no money | the profile | 10 min |
-//! | wrong request, too long, content filter | nobody | – |
+//! | no credit | the profile | 10 min |
+//! | invalid request, context overflow, content filter | none | – |
 
 use std::{
     collections::BTreeMap,
@@ -20,16 +20,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind};
 
-/// How long the first, the second and each later failure in a row is held against somebody.
+/// Cooldowns after the first, the second and each further consecutive failure, in milliseconds.
 pub const COOLDOWNS: [u64; 3] = [30_000, 60_000, 300_000];
 
-/// How long an account without money is left alone.
+/// Cooldown of an account without credit, in milliseconds.
 pub const NO_MONEY: u64 = 600_000;
 
-/// After how long without a failure the earlier ones are forgotten. Nobody rests for longer, whatever a provider asks.
+/// Time without a failure after which earlier ones are forgotten, in milliseconds. Also the maximum cooldown, whatever
+/// a provider asks for.
 pub const FORGOTTEN: u64 = 24 * 3_600_000;
 
-/// Why somebody did not answer, by OpenClaw's names.
+/// Failure reasons, by OpenClaw's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Reason {
@@ -44,7 +45,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason behind a failure.
+    /// Returns the reason of an error.
     pub fn of(error: &Error) -> Self {
         match error.kind {
             ErrorKind::Connect | ErrorKind::Timeout => Self::Timeout,
@@ -59,7 +60,7 @@ impl Reason {
         }
     }
 
-    /// Its name on disk and in error texts.
+    /// Returns the name used on disk and in error messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auth => "auth",
@@ -74,27 +75,27 @@ impl Reason {
     }
 }
 
-/// Whether the refusal is about the model's name and not about what was asked: another model may well answer it.
+/// True if the error is about the model's name and not about the request: another model may succeed.
 pub(crate) fn is_unknown_model(error: &Error) -> bool {
     error.kind == ErrorKind::Rejected && matches!(error.status, Some(404 | 410))
 }
 
-/// Against whom a failure is held.
+/// What a failure is held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// The profile, with all its models.
     Profile,
     /// One model of the profile.
     Model,
-    /// Nobody: the question is at fault.
+    /// None: the request is at fault.
     Nobody,
 }
 
 impl Blame {
-    /// Whose fault a failure is.
+    /// Determines what an error is held against.
     pub fn of(error: &Error) -> Self {
         match error.kind {
-            // "You may not do this" is mostly said of a model; "I do not know you" is said of the key.
+            // 403 is mostly about the model, 401 about the key.
             ErrorKind::Auth if error.status == Some(403) => Self::Model,
             ErrorKind::Auth | ErrorKind::Billing => Self::Profile,
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded => Self::Model,
@@ -106,72 +107,72 @@ impl Blame {
     }
 }
 
-/// How all profiles stand, by their ids: the value of `usageStats`.
+/// Health of all profiles by id: the value of `usageStats`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Standing {
     profiles: BTreeMap<String, Stats>,
 }
 
-/// How a profile stands, or one of its models. Times are milliseconds since the epoch.
+/// Health of a profile or of one of its models. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Stats {
-    /// When it answered last.
+    /// Time of the last answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<u64>,
-    /// Until when others come first.
+    /// End of the cooldown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_until: Option<u64>,
-    /// Why.
+    /// Reason of the cooldown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_reason: Option<String>,
-    /// The only model that this is about; all of them, if there is none.
+    /// Model that the cooldown is limited to; all models, if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_model: Option<String>,
-    /// Until when it has no money.
+    /// End of the period in which it is disabled for lack of credit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_until: Option<u64>,
-    /// Why.
+    /// Reason of being disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_reason: Option<String>,
-    /// Failures in a row. Those during a cooldown are the same trouble and do not count again.
+    /// Consecutive failures. Those during a cooldown have the same cause and are not counted again.
     pub error_count: u32,
-    /// All failures since the last answer, by reason.
+    /// Number of failures since the last answer, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failure_counts: BTreeMap<String, u64>,
-    /// When it failed last.
+    /// Time of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure_at: Option<u64>,
-    /// How its models stand that failed lately. OpenClaw does not know this field.
+    /// Health of its models that failed recently. OpenClaw does not know this field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, Self>,
-    /// Fields that are kept for OpenClaw.
+    /// Unknown fields, kept for OpenClaw.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Why and until when others come first.
+/// End and reason of a cooldown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rest {
-    /// Milliseconds since the epoch.
+    /// End in milliseconds since the epoch.
     pub until: u64,
-    /// By OpenClaw's names.
+    /// Reason, by OpenClaw's names.
     pub reason: String,
 }
 
 impl Standing {
-    /// How a profile stands, if it was ever used.
+    /// Returns the health of a profile, if it was ever used.
     pub fn get(&self, profile: &str) -> Option<&Stats> {
         self.profiles.get(profile)
     }
 
-    /// All profiles that were ever used, by id.
+    /// Returns all profiles that were ever used, by id.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Stats)> {
         self.profiles.iter().map(|(id, stats)| (id.as_str(), stats))
     }
 
-    /// Whether a model of a profile rests, and the longest reason why.
+    /// Returns the cooldown of a model of a profile, if any: the one that ends last.
     pub fn rest(&self, profile: &str, model: &str, now: u64) -> Option<Rest> {
         let stats = self.profiles.get(profile)?;
         let is_meant = stats.cooldown_model.as_deref().is_none_or(|meant| meant == model);
@@ -188,7 +189,8 @@ impl Standing {
         rests.into_iter().flatten().max_by_key(|rest| rest.until)
     }
 
-    /// Why a model of a profile failed last, if it has not answered since. A failure is forgotten after [`FORGOTTEN`].
+    /// Returns why a model of a profile failed last, if it has not answered since. Failures are forgotten after
+    /// [`FORGOTTEN`].
     pub fn failing(&self, profile: &str, model: &str, now: u64) -> Option<String> {
         let stats = self.profiles.get(profile)?;
         let reason = |stats: &Stats| {
@@ -200,7 +202,7 @@ impl Standing {
         stats.models.get(model).and_then(reason).or_else(|| reason(stats))
     }
 
-    /// Takes note of a failure after which nobody tries again.
+    /// Records a failure that is not retried.
     pub fn failed(&mut self, profile: &str, model: &str, error: &Error, now: u64) {
         let blame = Blame::of(error);
         if blame == Blame::Nobody {
@@ -221,9 +223,9 @@ impl Standing {
         stats.fold(now);
     }
 
-    /// Takes note of an answer: what was held against the profile and this model is forgotten. Other models rest on.
+    /// Records an answer: clears failures of the profile and this model. Cooldowns of other models continue.
     ///
-    /// Only a whole answer counts; an answer that failed must not wipe the cooldown that it earned.
+    /// Only a complete answer counts; one that failed must not clear the cooldown it caused.
     pub fn succeeded(&mut self, profile: &str, model: &str, now: u64) {
         let stats = self.profiles.entry(profile.to_owned()).or_default();
         stats.unfold();
@@ -246,7 +248,8 @@ impl Stats {
         }
     }
 
-    /// Shows the longest cooldown of a model in the profile's fields, where OpenClaw looks, if all of it does not rest.
+    /// Copies the longest cooldown of a model to the profile's fields, which OpenClaw reads, unless the whole profile
+    /// is in cooldown.
     fn fold(&mut self, now: u64) {
         let longest = self.models.iter().max_by_key(|(_, scoped)| scoped.cooldown_until);
         if let Some((model, scoped)) = longest
@@ -268,7 +271,7 @@ impl Stats {
         *self.failure_counts.entry(reason.as_str().to_owned()).or_default() += 1;
     }
 
-    /// Lengthens the rest, never shortens it.
+    /// Extends the cooldown, never shortens it.
     fn punish(&mut self, error: &Error, now: u64) {
         let reason = Reason::of(error);
         let asked = error.retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
@@ -294,7 +297,7 @@ impl Stats {
     }
 }
 
-/// The one copy of a [`Standing`] that all runs share, and whoever keeps it on disk.
+/// The shared [`Standing`] of all runs, with a callback that persists it.
 pub struct Book {
     standing: Mutex<Standing>,
     keep: Box<dyn Fn(&Standing) + Send + Sync>,
@@ -307,12 +310,12 @@ impl fmt::Debug for Book {
 }
 
 impl Book {
-    /// A book that begins like this and tells `keep` of each change. `keep` must not block: it is called on the way.
+    /// Creates a book with this initial state; `keep` is called on each change and must not block.
     pub fn new(standing: Standing, keep: impl Fn(&Standing) + Send + Sync + 'static) -> Self {
         Self { standing: Mutex::new(standing), keep: Box::new(keep) }
     }
 
-    /// How everybody stands now.
+    /// Returns a copy of the current state.
     pub fn standing(&self) -> Standing {
         self.lock().clone()
     }
@@ -330,7 +333,7 @@ impl Book {
 }
 
 impl Default for Book {
-    /// An empty book that nobody keeps.
+    /// An empty book that is not persisted.
     fn default() -> Self {
         Self::new(Standing::default(), |_| {})
     }

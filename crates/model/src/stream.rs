@@ -1,68 +1,68 @@
-//! What an answer is made of, and how the pieces become a message.
+//! Events of a streamed answer, and their assembly into a message.
 
 use homard_proto::message::{Block, StopReason, TextBlock, ThinkingBlock, ToolCall, Usage};
 use serde_json::{Map, Value};
 
 use crate::error::Error;
 
-/// A piece of an answer.
+/// An event of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Words; they join the words before them, unless those are sealed.
+    /// Text; appended to the preceding text, unless that is signed.
     Text(String),
-    /// Reasoning; it joins the reasoning before it, unless that is sealed.
+    /// Reasoning; appended to the preceding reasoning, unless that is signed.
     Thinking(String),
-    /// A piece of a tool call.
+    /// A part of a tool call.
     Call(CallDelta),
-    /// What the provider wants back unchanged, with the block that it seals.
+    /// A signature to be returned unchanged to the provider, with the block that it belongs to.
     Seal(Seal),
-    /// Nothing to say, but somebody is there: a heartbeat, or bytes of an event that is not whole yet.
+    /// No content, but a sign of life: a heartbeat, or bytes of an incomplete event.
     Alive,
-    /// The end of a good answer.
+    /// Successful end.
     Done(Done),
-    /// The end of a bad one.
+    /// Failed end.
     Failed(Error),
 }
 
-/// A piece of a tool call. Pieces of one call share their index; calls may be interleaved.
+/// A part of a tool call. Parts of one call share their index; calls may be interleaved.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallDelta {
-    /// Which call of this answer.
+    /// Index of the call in this answer.
     pub index: usize,
-    /// The call's id, once, at its beginning.
+    /// Call id, once, at the start.
     pub id: Option<String>,
-    /// The tool's name, once, at its beginning.
+    /// Tool name, once, at the start.
     pub name: Option<String>,
-    /// The next piece of the arguments' JSON text.
+    /// Next part of the arguments' JSON text.
     pub arguments: String,
 }
 
-/// A provider's mark on a block: a signature, an item's id, encrypted reasoning.
+/// A provider's signature on a block: a signature, an item's id, encrypted reasoning.
 ///
-/// It ends its block: words or reasoning that come after it are a block of their own. A seal without a block before it
-/// is an empty block of its kind.
+/// It ends its block: text or reasoning after it starts a new one. A signature without a preceding block creates an
+/// empty block of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seal {
-    /// On the reasoning at hand: `thinkingSignature`.
+    /// On the current reasoning block: `thinkingSignature`.
     Thinking(String),
-    /// Reasoning that only the provider can read, a block of its own: `thinkingSignature` with `redacted: true`.
+    /// Encrypted reasoning, a block of its own: `thinkingSignature` with `redacted: true`.
     Redacted(String),
-    /// On the words at hand: `textSignature`.
+    /// On the current text block: `textSignature`.
     Text(String),
     /// On the call with this index: `thoughtSignature`.
     Call(usize, String),
 }
 
-/// How a good answer ended.
+/// Successful end of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
-    /// Why the model stopped.
+    /// Stop reason.
     pub stop: StopReason,
-    /// What it cost.
+    /// Token usage and cost.
     pub usage: Usage,
 }
 
-/// An answer under construction: blocks in the order in which they began.
+/// An answer under construction: blocks in the order in which they started.
 #[derive(Debug, Default)]
 pub struct Answer {
     parts: Vec<Part>,
@@ -76,12 +76,12 @@ enum Part {
 }
 
 impl Answer {
-    /// Whether nothing was said yet.
+    /// True if it has no content yet.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Adds words.
+    /// Appends text.
     pub fn text(&mut self, delta: &str) {
         match self.parts.last_mut() {
             Some(Part::Text { text, seal: None }) => text.push_str(delta),
@@ -89,7 +89,7 @@ impl Answer {
         }
     }
 
-    /// Adds reasoning.
+    /// Appends reasoning.
     pub fn thinking(&mut self, delta: &str) {
         match self.parts.last_mut() {
             Some(Part::Thinking { text, seal: None, .. }) => text.push_str(delta),
@@ -97,7 +97,7 @@ impl Answer {
         }
     }
 
-    /// Adds a piece of a tool call.
+    /// Appends a part of a tool call.
     pub fn call(&mut self, delta: CallDelta) {
         let known = self.parts.iter_mut().find_map(|part| match part {
             Part::Call { index, id, name, arguments, .. } if *index == delta.index => Some((id, name, arguments)),
@@ -119,7 +119,7 @@ impl Answer {
         }
     }
 
-    /// Puts a provider's mark on a block. A mark for a call that never began is lost.
+    /// Adds a signature to a block. A signature for an unknown call is dropped.
     pub fn seal(&mut self, mark: Seal) {
         let text = String::new();
         match (mark, self.parts.last_mut()) {
@@ -141,13 +141,14 @@ impl Answer {
         }
     }
 
-    /// The words and reasoning so far, without calls: what may be kept of an answer that broke off.
+    /// Returns the text and reasoning so far, without calls: what may be kept of a truncated answer.
     pub fn into_partial(mut self) -> Vec<Block> {
         self.parts.retain(|part| !matches!(part, Part::Call { .. }));
         self.into_blocks()
     }
 
-    /// The finished blocks. A call without an id gets one from its place; arguments that are not JSON stay a text.
+    /// Returns the finished blocks. A call without an id gets one from its index; arguments that are not JSON stay a
+    /// string.
     pub fn into_blocks(self) -> Vec<Block> {
         let block = |part| match part {
             Part::Text { text, seal } => Block::Text(TextBlock { text, extra: field("textSignature", seal) }),

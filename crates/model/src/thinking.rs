@@ -1,10 +1,10 @@
-//! How hard a model thinks: the levels, the words for them, and what a model makes of a level that it does not have.
+//! Reasoning levels: names, aliases, and the mapping to levels that a model supports.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind};
 
-/// How hard a model thinks, from not at all to as hard as it can.
+/// Reasoning level, from off to the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -18,13 +18,13 @@ pub enum Level {
     Xhigh,
 }
 
-/// What a model that reasons takes, as far as nothing else is known of it.
+/// Default levels of a model that supports reasoning.
 pub const USUAL: &[Level] = &[Level::Minimal, Level::Low, Level::Medium, Level::High];
 
 const ALL: [Level; 6] = [Level::Off, Level::Minimal, Level::Low, Level::Medium, Level::High, Level::Xhigh];
 
 impl Level {
-    /// The level that a person means by a word.
+    /// Parses a level name or alias.
     pub fn parse(word: &str) -> Option<Self> {
         let word: String = word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
         match word.as_str() {
@@ -38,7 +38,7 @@ impl Level {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the level.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -50,9 +50,9 @@ impl Level {
         }
     }
 
-    /// The level that is asked for instead: the next higher one that the model has, else the next lower one.
+    /// Returns the level to request instead: the next higher one that the model supports, else the next lower one.
     ///
-    /// Every model can be asked not to think, and one without levels can be asked nothing else.
+    /// Every model supports `Off`; it is the only choice for a model without levels.
     pub fn clamp(self, available: &[Self]) -> Self {
         if self == Self::Off {
             return self;
@@ -62,10 +62,10 @@ impl Level {
     }
 }
 
-/// The levels that a refusal offers instead, in its order; none, unless it is about reasoning.
+/// Returns the levels that an error response offers instead, in its order; empty unless it is about reasoning.
 ///
-/// Only a refusal that names the parameter counts: "supported values" of something else must not change how a model
-/// thinks.
+/// Only a response that names the parameter counts: "supported values" of another parameter must not change the
+/// reasoning level.
 pub fn offered(error: &Error) -> Vec<Level> {
     let text = format!("{} {}", error.message, error.excerpt).to_lowercase();
     let is_about_thinking = ["reasoning", "thinking", "effort"].iter().any(|word| text.contains(word));
@@ -75,7 +75,7 @@ pub fn offered(error: &Error) -> Vec<Level> {
     let (ErrorKind::Rejected, true, Some((_, list))) = (error.kind, is_about_thinking, list) else {
         return Vec::new();
     };
-    // The list ends with its sentence; what is said after it may use the same words.
+    // The list ends with its sentence; the text after it may use the same words.
     let list = list.split(['.', '\n', '{', '}']).next().unwrap_or_default();
     let mut levels = Vec::new();
     for word in list.split(|c: char| !c.is_ascii_alphanumeric()) {

@@ -1,25 +1,25 @@
-//! How many tokens something weighs, estimated: for budgets, where a request must be judged before it is sent.
+//! Token estimates for budgets, which have to judge a request before it is sent.
 //!
-//! Every provider counts differently, so this keeps near a common byte-pair tokenizer, and rather above it: a request
-//! that is thought too large is shortened, one that is thought too small is refused. It follows how such tokenizers
-//! cut: a word with the space before it, digits by threes, runs of punctuation, and letters beyond ASCII nearly one by
-//! one. The weights were fitted to the texts in the tests; newer tokenizers count fewer tokens for most scripts.
+//! Every provider counts differently, so this stays close to a common byte-pair tokenizer, and rather above it: an
+//! overestimated request is compacted, an underestimated one is rejected. It follows how such tokenizers split: a word
+//! with the space before it, digits in groups of three, runs of punctuation, and non-ASCII letters almost individually.
+//! The weights were fitted to the texts in the tests; newer tokenizers count fewer tokens for most scripts.
 
 use homard_proto::message::{Block, Content, Message};
 use serde_json::Value;
 
 use crate::ToolSpec;
 
-/// What a picture weighs, whatever its size; providers scale it to about this.
+/// Tokens of an image of any size; providers scale images to about this.
 const PICTURE: u64 = 1500;
 
-/// What marks where a message starts and who speaks.
+/// Overhead of a message: its start and its role.
 const MESSAGE: u64 = 4;
 
-/// What surrounds the description of a tool.
+/// Overhead of a tool description.
 const TOOL: u64 = 12;
 
-/// The weight of a text. One pass, no allocation.
+/// Estimates the tokens of a text. One pass, no allocation.
 pub fn estimate(text: &str) -> u64 {
     let mut run = Run { class: Class::Newline, last: '\n', length: 0 };
     let mut tenths = 0;
@@ -28,7 +28,7 @@ pub fn estimate(text: &str) -> u64 {
         tenths += run.weigh(letter);
         rest = &rest[letter.len_utf8()..];
         if run.class == Class::Lower {
-            // Most of a text is words, and the rest of one is weighed at once.
+            // Most of a text is words, so the remainder of a word is counted at once.
             let end = rest.bytes().position(|byte| !byte.is_ascii_lowercase()).unwrap_or(rest.len());
             tenths += run.go_on(end);
             rest = &rest[end..];
@@ -37,7 +37,7 @@ pub fn estimate(text: &str) -> u64 {
     tenths.div_ceil(10)
 }
 
-/// The weight of a message as a model is shown it; what no model is shown weighs nothing.
+/// Estimates the tokens of a message as sent to a model; messages that no model sees count zero.
 pub fn of_message(message: &Message) -> u64 {
     let blocks = match message {
         Message::User(user) => match &user.content {
@@ -51,7 +51,7 @@ pub fn of_message(message: &Message) -> u64 {
     MESSAGE + blocks.iter().map(of_block).sum::<u64>()
 }
 
-/// The weight of the tools that a model is offered.
+/// Estimates the tokens of tool descriptions.
 pub fn of_tools(tools: &[ToolSpec]) -> u64 {
     let of_tool =
         |tool: &ToolSpec| TOOL + estimate(&tool.name) + estimate(&tool.description) + of_json(&tool.parameters);
@@ -72,7 +72,7 @@ fn of_json(value: &Value) -> u64 {
     estimate(&value.to_string())
 }
 
-/// Letters of one class in a row, up to the one that was weighed last.
+/// A run of characters of one class, up to the last counted one.
 struct Run {
     class: Class,
     last: char,
@@ -87,19 +87,19 @@ enum Class {
     Space,
     Newline,
     Mark,
-    /// Beyond ASCII.
+    /// Non-ASCII.
     Far,
 }
 
 impl Run {
-    /// What so many more letters of a word add, in tenths of a token.
+    /// Returns the cost of this many more letters of a word, in tenths of a token.
     fn go_on(&mut self, more: usize) -> u64 {
         let before = word(self.length);
         self.length = self.length.saturating_add(more as u64);
         word(self.length) - before
     }
 
-    /// What one more letter adds, in tenths of a token.
+    /// Returns the cost of one more character, in tenths of a token.
     fn weigh(&mut self, letter: char) -> u64 {
         let class = Class::of(letter);
         let before = self.class;
@@ -109,13 +109,13 @@ impl Run {
         let is_repeated = letter == self.last;
         (self.class, self.last) = (class, letter);
         match (class, self.length) {
-            // What follows several capitals is half known, and so is what follows an accent.
+            // Letters after several capitals, or after an accented letter, are partly merged into known tokens.
             (Class::Lower, 1) if before == Class::Upper => 7,
             (Class::Lower | Class::Upper, 1) if before == Class::Far => 5,
             (Class::Lower | Class::Upper, 1) => 10,
             (Class::Lower, length) => word(length) - word(length - 1),
             (Class::Upper, _) => 4,
-            // A number does not take in the space before it, as a word does.
+            // Unlike a word, a number does not absorb the space before it.
             (Class::Digit, 1) if before == Class::Space => 20,
             (Class::Digit, length) if length % 3 == 1 => 10,
             (Class::Digit, _) => 0,
@@ -134,10 +134,10 @@ impl Run {
     }
 }
 
-/// What a word adds to the weight of its first letter.
+/// Returns what a word of this length costs in addition to its first letter.
 fn word(length: u64) -> u64 {
     let letters = |from: u64, to: u64| length.min(to).saturating_sub(from);
-    // No word has more than twenty.
+    // Ordinary words have at most twenty letters.
     letters(4, 8) + 3 * letters(8, 20) + 5 * letters(20, u64::MAX)
 }
 
@@ -155,10 +155,10 @@ impl Class {
     }
 }
 
-/// What a letter beyond ASCII adds, in tenths of a token.
+/// Returns the cost of a non-ASCII character, in tenths of a token.
 fn far(letter: char) -> u64 {
     match u32::from(letter) {
-        // Latin with accents breaks the word that it is in.
+        // An accented Latin letter splits the word that contains it.
         0x80..0x370 | 0x1e00..0x1f00 => 11,
         // Cyrillic.
         0x400..0x530 => 5,
@@ -168,7 +168,7 @@ fn far(letter: char) -> u64 {
         0x2e80..0xa4d0 | 0xf900..0xfb00 | 0xff00..0xfff0 => 12,
         // Korean.
         0xac00..0xd7b0 => 14,
-        // Emoji and rare letters, which are spelt byte by byte.
+        // Emoji and rare letters, which are encoded byte by byte.
         0x10000.. => 30,
         // Greek, Arabic, Hebrew, the scripts of India and South-East Asia, symbols.
         _ => 10,

@@ -1,61 +1,61 @@
-//! What a config adds to the catalogue, or puts in its place.
+//! Merges the models of a config into the catalogue.
 
 use std::time::Duration;
 
 use super::{Entry, model_name, provider, provider_name};
 use crate::{Prices, Spec, thinking};
 
-/// How much a listed model may write, unless something else is known.
+/// Default maximum of output tokens for a model listed in the config.
 const MAX_OUTPUT: u64 = 8_192;
 
-/// What becomes of the known models that a config does not list.
+/// Treatment of known models that a config does not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// They stay.
+    /// They are kept.
     #[default]
     Merge,
-    /// They go: only what the config has is there.
+    /// They are removed: only configured models exist.
     Replace,
 }
 
-/// A provider as a config has it (`models.providers.<id>`).
+/// A configured provider (`models.providers.<id>`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Configured {
-    /// Its name.
+    /// Provider name.
     pub id: String,
-    /// Where it is; if absent, where the catalogue says.
+    /// Endpoint; defaults to the catalogue's.
     pub base_url: Option<String>,
-    /// The wire of all its models; if absent, what the catalogue says.
+    /// Wire API of all its models; defaults to the catalogue's.
     pub api: Option<String>,
-    /// How long its models may say nothing before a request is given up.
+    /// Idle timeout of its models' streams.
     pub timeout: Option<Duration>,
-    /// The models that are listed.
+    /// Listed models.
     pub models: Vec<Offer>,
 }
 
-/// A model as a config has it. What is absent is as the catalogue says.
+/// A configured model. Absent values come from the catalogue.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Offer {
-    /// Its name.
+    /// Model name.
     pub id: String,
-    /// Its wire; wins over the provider's.
+    /// Wire API; overrides the provider's.
     pub api: Option<String>,
-    /// How many tokens fit into its context.
+    /// Context window in tokens.
     pub context_window: Option<u64>,
-    /// How many tokens it may write.
+    /// Maximum output tokens.
     pub max_output: Option<u64>,
-    /// Whether it thinks.
+    /// True if it supports reasoning.
     pub reasons: Option<bool>,
-    /// Whether it sees pictures.
+    /// True if it accepts images.
     pub sees: Option<bool>,
-    /// What it costs.
+    /// Prices.
     pub prices: Option<Prices>,
-    /// How long it may say nothing before a request is given up; wins over the provider's.
+    /// Idle timeout of its stream; overrides the provider's.
     pub timeout: Option<Duration>,
 }
 
-/// All models there are: of each configured provider the listed ones first, in their order, then its known ones; then the
-/// known ones of all others. What a config says wins over what is known.
+/// Returns all models: for each configured provider the listed ones first, in their order, then its known ones; then
+/// the known ones of all other providers. Config values override the catalogue.
 pub fn extend(known: Vec<Entry>, configured: &[Configured], mode: Mode) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
     let mut rest = known;
@@ -76,10 +76,10 @@ pub fn extend(known: Vec<Entry>, configured: &[Configured], mode: Mode) -> Vec<E
     all
 }
 
-/// A model by its provider and name, as [`extend`] would have it. [`Spec::api`] is empty if nothing says which API it speaks.
+/// Finds a model by provider and name, as [`extend`] would return it. [`Spec::api`] is empty if its API is unknown.
 ///
-/// A model that nobody lists is assumed to be like others of its provider, with the usual window. None if the provider is
-/// neither configured nor known.
+/// An unlisted model is assumed to be like the others of its provider, with the default context window. Returns `None`
+/// if the provider is neither configured nor known.
 pub fn resolve(configured: &[Configured], mode: Mode, provider_id: &str, model: &str) -> Option<Entry> {
     let name = provider_name(provider_id);
     let own = configured.iter().find(|own| provider_name(&own.id) == name);
@@ -97,7 +97,7 @@ pub fn resolve(configured: &[Configured], mode: Mode, provider_id: &str, model: 
     Some(own.assume(like.as_ref(), model))
 }
 
-/// How long a model may say nothing, if the config says so: for the model, or for its provider.
+/// Returns the configured idle timeout of a model: its own or its provider's.
 pub fn timeout(configured: &[Configured], provider: &str, model: &str) -> Option<Duration> {
     let name = provider_name(provider);
     let own = configured.iter().find(|own| provider_name(&own.id) == name)?;
@@ -106,14 +106,14 @@ pub fn timeout(configured: &[Configured], provider: &str, model: &str) -> Option
     offer.and_then(|offer| offer.timeout).or(own.timeout)
 }
 
-/// A model of which only the name is known, asked like another of its provider.
+/// Builds the entry of an unlisted model, with the API and endpoint of another model of its provider.
 fn assume(like: &Entry, model: &str) -> Entry {
     let Spec { provider, api, .. } = like.spec.clone();
     Entry { spec: Spec { provider, api, model: model.to_owned(), ..Spec::default() }, base_url: like.base_url.clone() }
 }
 
 impl Configured {
-    /// Puts a known model under the config's name, at the config's place.
+    /// Applies the config's provider name, endpoint and API to a known model.
     fn place(&self, entry: &mut Entry) {
         entry.spec.provider.clone_from(&self.id);
         if let Some(base_url) = &self.base_url {
@@ -134,11 +134,11 @@ impl Configured {
 }
 
 impl Offer {
-    /// What this says, and for the rest what the entry has.
+    /// Overrides an entry with the configured values.
     fn apply(&self, mut entry: Entry) -> Entry {
         let spec = &mut entry.spec;
         spec.api = self.api.clone().unwrap_or_else(|| std::mem::take(&mut spec.api));
-        // Zero is how some configs write that it is not known.
+        // Some configs write zero for "unknown".
         spec.context_window = self.context_window.filter(|window| *window > 0).unwrap_or(spec.context_window);
         let usual = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
         spec.max_output = self.max_output.unwrap_or_else(|| usual.min(spec.context_window));

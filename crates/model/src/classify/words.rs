@@ -1,9 +1,9 @@
-//! The names and phrases of providers, as tables.
+//! Tables of providers' error names and phrases.
 
 use crate::error::ErrorKind;
 
-/// What error types, codes, statuses and reasons mean, in lower case. The first that fits counts, so the more telling
-/// names come first. Names that say no more than the status (`invalid_request_error`, `api_error`) are not here.
+/// Meaning of error types, codes, statuses and reasons, in lower case. The first match counts, so specific names come
+/// first. Names that say no more than the status (`invalid_request_error`, `api_error`) are omitted.
 pub(super) const NAMES: &[(&str, ErrorKind)] = &[
     ("context_length_exceeded", ErrorKind::Overflow),
     ("exceed_context_size_error", ErrorKind::Overflow),
@@ -53,7 +53,7 @@ pub(super) const NAMES: &[(&str, ErrorKind)] = &[
     ("timeout_error", ErrorKind::Timeout),
 ];
 
-/// Error types that mean a wrong request where no status says so: in the middle of a stream.
+/// Error types that mean an invalid request where there is no status: in the middle of a stream.
 pub(super) const WRONG: &[&str] = &[
     "invalid_request_error",
     "invalid_argument",
@@ -78,7 +78,7 @@ pub(super) const WRONG: &[&str] = &[
     "unsupported_image_media_type",
 ];
 
-/// How servers say that the conversation does not fit; they give a name to it only sometimes.
+/// Phrases for context overflow, for which servers use an error name only sometimes.
 pub(super) const OVERFLOW: &[&str] = &[
     "prompt is too long",
     "exceed context limit",
@@ -100,7 +100,7 @@ pub(super) const OVERFLOW: &[&str] = &[
     "request_too_large",
 ];
 
-/// How providers say that an account is empty, under a status that means something else.
+/// Phrases for an account without credit, under a status that means something else.
 pub(super) const NO_MONEY: &[&str] = &[
     "credit balance is too low",
     "insufficient credits",

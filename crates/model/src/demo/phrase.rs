@@ -1,4 +1,4 @@
-//! What a plain request wants: one table of phrases, and what reads it.
+//! Intent detection for plain requests: a table of phrases and its matcher.
 
 use Intent::{Date, Edit, Help, List, Note, Read, Run, Search, Unknown, Write};
 
@@ -16,21 +16,22 @@ pub(super) enum Intent {
     Unknown,
 }
 
-/// What is wanted, and of what.
+/// An intent and its arguments.
 #[derive(Debug, PartialEq)]
 pub(super) struct Wish {
     pub(super) intent: Intent,
-    /// A file or folder; the workspace where none was named.
+    /// A file or folder; the workspace if none was named.
     pub(super) path: String,
     /// A search term, a note, a content or a command.
     pub(super) text: String,
-    /// What is put in its place.
+    /// Replacement text.
     pub(super) with: String,
 }
 
-/// The first phrase that fits counts. `a|b` is either, `a?` may be absent, and what stands in `<>` is taken: `<text>` as
-/// written, `<term>` without the sentence's end, `<path>` one word, `<file>` and `<folder>` with the words around it. A
-/// `!` asks for a sign that it is one: "show me Cargo.toml" names a file, "show me love" does not.
+/// The first matching phrase counts. `a|b` is either, `a?` is optional, and `<>` captures: `<text>` verbatim, `<term>`
+/// without the punctuation at the end of the sentence, `<path>` one word, `<file>` and `<folder>` with surrounding
+/// filler words. `!` requires the capture to look like a path: "show me Cargo.toml" names a file, "show me love" does
+/// not.
 #[rustfmt::skip]
 const TABLE: &[(Intent, &str)] = &[
     (Help, "help me? out?"),
@@ -74,23 +75,23 @@ const TABLE: &[(Intent, &str)] = &[
     (Read, "read|cat|open|view|print|display|type <file>"),
 ];
 
-/// Said before and after a request, and no part of it.
+/// Filler words before and after a request.
 const BEFORE: &str = "please could can would will you kindly hey hi hello ok okay now so homard just i i'd want need like to \
                       let let's tell me go ahead and then also";
 const AFTER: &str = "please thanks for me";
 
-/// Said around a file or a folder, and no part of its name.
+/// Filler words around a file or folder name.
 const AROUND: &str = "the my your our of in inside under from at contents content that me all just out are is there do we i \
                       you have see named called whole what what's";
 const FOLDER: &str = "files folder directory dir workspace everything";
 const FILE: &str = "file document text this";
 const HERE: &str = "here this current working";
 
-/// The longest message that can be a plain request, and the most words that name a place.
+/// Maximum length of a message that can be a plain request, and maximum number of words in a file or folder capture.
 const MAX_BYTES: usize = 20_000;
 const MAX_AROUND: usize = 12;
 
-/// Finds out what a message wants.
+/// Detects the intent of a message.
 pub(super) fn understand(message: &str) -> Wish {
     let message = without_time(message);
     let all = if message.len() > MAX_BYTES { Vec::new() } else { split(message) };
@@ -104,7 +105,7 @@ pub(super) fn understand(message: &str) -> Wish {
     }
     let wish = |intent| Wish { intent, path: ".".to_owned(), text: String::new(), with: String::new() };
     let found = TABLE.iter().find_map(|(intent, phrase)| {
-        // What is to be written down is written down as it was said.
+        // Text to be written is taken verbatim.
         let words = if matches!(intent, Note | Write | Edit) { words } else { plain };
         let phrase: Vec<_> = phrase.split(' ').collect();
         let mut wish = wish(*intent);
@@ -113,7 +114,7 @@ pub(super) fn understand(message: &str) -> Wish {
     found.unwrap_or_else(|| wish(Unknown))
 }
 
-/// A message without its time, such as `[Sun 2026-11-15 02:24 UTC] `.
+/// Strips a timestamp prefix such as `[Sun 2026-11-15 02:24 UTC] `.
 fn without_time(message: &str) -> &str {
     let stamped = message.trim_start().strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let is_date = |word: &str| word.len() == 10 && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
@@ -123,11 +124,11 @@ fn without_time(message: &str) -> &str {
     }
 }
 
-/// A word, or what stands in quotes.
+/// A word or a quoted string.
 struct Word {
     start: usize,
     end: usize,
-    /// In lower case and without punctuation, to be compared.
+    /// Lower case without punctuation, for comparison.
     bare: String,
 }
 
@@ -144,7 +145,7 @@ fn split(message: &str) -> Vec<Word> {
     words
 }
 
-/// How long the quotes are that a text begins with.
+/// Returns the length of the quoted string at the start of a text.
 fn quotes(text: &str) -> Option<usize> {
     let open = text.chars().next().filter(|open| matches!(open, '\'' | '"' | '`' | '“' | '‘'))?;
     let close = match open {
@@ -156,14 +157,14 @@ fn quotes(text: &str) -> Option<usize> {
     Some(open.len_utf8() + inside + close.len_utf8())
 }
 
-/// What stands in quotes, if nothing but punctuation follows them.
+/// Returns the content of a quoted string, if only punctuation follows it.
 fn unquoted(text: &str) -> Option<&str> {
     let (quoted, rest) = text.split_at(quotes(text)?);
     let inside = quoted.strip_prefix(['\'', '"', '`', '“', '‘'])?.strip_suffix(['\'', '"', '`', '”', '’'])?;
     rest.trim_matches(['.', '?', '!', ',']).is_empty().then_some(inside)
 }
 
-/// A term or a path without the end of its sentence; the dots of `..` are no such end.
+/// Strips sentence punctuation from a term or path; the dots of `..` are kept.
 fn unended(text: &str) -> &str {
     let text = text.trim_end_matches(['?', '!', ',', ';', ':']);
     let without = text.strip_suffix('.').filter(|rest| rest.ends_with(|c: char| c.is_alphanumeric() || c == ')'));
@@ -174,14 +175,14 @@ fn is_one(list: &str, word: &Word) -> bool {
     list.split_ascii_whitespace().any(|listed| listed == word.bare)
 }
 
-/// Whether the words are the phrase; if so, `wish` holds what was taken.
+/// True if the words match the phrase; `wish` then contains the captures.
 fn fits(phrase: &[&str], words: &[Word], message: &str, wish: &mut Wish) -> bool {
     let Some((head, rest)) = phrase.split_first() else { return words.is_empty() };
     if let Some(slot) = head.strip_prefix('<') {
         if rest.is_empty() {
             return take(slot, words, message, wish);
         }
-        // The longest first, so that the last `in` of a sentence is the one that names a place.
+        // Longest first, so that the last `in` of a sentence introduces the location.
         let mut lengths = (0..=words.len()).rev();
         return lengths.any(|at| fits(rest, &words[at..], message, wish) && take(slot, &words[..at], message, wish));
     }

@@ -1,4 +1,4 @@
-//! What the demo model makes of plain requests.
+//! Tests of the demo model with plain requests.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who is asked next, and what is said when nobody answers.
+//! Tests of the candidate order and of the combined error.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn note(name: &str, fate: Fate, reason: &str, why: &str) -> Note {
     Note { candidate: candidate(name), fate, reason: reason.to_owned(), why: why.to_owned() }
 }
 
-// Case 174, case 213: a rate limit that names no end goes to the next at once, and is remembered.
+// Case 174, case 213: a rate limit without a retry delay moves on to the next at once and starts a cooldown.
 #[test]
 fn a_rate_limited_profile_gives_way_to_the_next_and_rests() {
     let (mut failover, book) = begin(&["p/m as a, p/m as b"], Terms::default());
@@ -53,7 +53,7 @@ fn a_pinned_profile_is_not_rotated_but_the_next_model_is_asked() {
     assert_eq!(asked(&failover), "q/n as c");
 }
 
-// Case 177. Whoever rests is asked only when there is nobody else.
+// Case 177. A candidate in cooldown is tried only if no other is left.
 #[test]
 fn a_provider_that_rests_is_passed_over_with_a_reason_and_asked_last() {
     let book = Arc::new(Book::default());
@@ -119,7 +119,7 @@ fn everybody_is_asked_and_each_failure_has_a_reason() {
 fn a_refused_level_is_replaced_by_an_offered_one_each_once() {
     let refusal = Error::new(ErrorKind::Rejected, "reasoning effort: supported values are: 'high', 'low'");
     let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms { level: Level::Medium, ..Terms::default() });
-    // The model has low and high, so medium was asked for as high.
+    // The model has low and high, so medium was sent as high.
     assert_eq!(failover.failed(&refusal, 0), Step::Think(Level::Low));
     assert_eq!((failover.level(), asked(&failover).as_str()), (Level::Low, "p/m as a"));
     assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
@@ -180,7 +180,7 @@ fn a_silent_attempt_counts_from_when_it_was_asked() {
     let (mut failover, _) = begin(&["p/m as a"], Terms::default());
     failover.asked(0);
     assert!(matches!(failover.failed(&error(ErrorKind::Timeout), 120_000), Step::End(_)));
-    // One that spoke for minutes before it was cut off is asked again.
+    // A candidate that streamed for minutes before it was cut off is retried.
     let (mut failover, _) = begin(&["p/m as a"], Terms::default());
     failover.asked(0);
     failover.heard();
@@ -220,7 +220,7 @@ fn nobody_is_asked_after_the_deadline() {
     assert!(all.message.contains("p/m: Auth (auth) | q/n: no time was left (timeout); "), "{all}");
 }
 
-// Case 167: time that is used is gone; what is left is shared.
+// Case 167: elapsed time is lost; the remaining time is shared.
 #[test]
 fn silence_is_borne_only_for_a_share_of_the_time() {
     let (mut failover, _) =
@@ -238,11 +238,11 @@ fn a_conversation_that_is_too_long_is_shortened_not_asked_around() {
     let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
     assert_eq!(failover.failed(&error(ErrorKind::Overflow), 0), Step::Compact);
     assert_eq!((asked(&failover).as_str(), failover.notes()), ("p/m as a", &[][..]));
-    // What to do when it does not get shorter is the caller's to say.
+    // The caller decides what happens if compaction does not help.
     assert_eq!(failover.give_up(&error(ErrorKind::Overflow), 1), error(ErrorKind::Overflow));
 }
 
-// Case 182: a fallback answers for the rest of the run, and is not what the session prefers.
+// Case 182: a fallback answers for the rest of the run, and does not become the session's preference.
 #[test]
 fn a_fallback_stays_for_the_run_and_whoever_failed_may_help_later() {
     let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
@@ -268,7 +268,7 @@ const KINDS: [ErrorKind; 10] = [
     ErrorKind::Timeout,
 ];
 
-/// What the candidate does next: answers, or fails this way, asking for this wait.
+/// Outcome of the next request: an answer, or this failure with this retry delay.
 fn outcome() -> impl Strategy<Value = Option<(ErrorKind, Option<u64>)>> {
     let failure = (proptest::sample::select(&KINDS[..]), proptest::option::of(0..90_u64));
     proptest::option::weighted(0.95, failure)

@@ -1,11 +1,11 @@
-//! In which order candidates are asked.
+//! Tests of the candidate order.
 
 use futures_util::{StreamExt, stream};
 
 use super::*;
 use crate::{Error, ErrorKind, Event, EventStream, Level, Request, Spec};
 
-/// A model that only has a name: who is asked is decided without asking.
+/// A model that has only a name: the order is decided without requests.
 struct Named(Spec);
 
 impl Model for Named {
@@ -18,7 +18,7 @@ impl Model for Named {
     }
 }
 
-/// `anthropic/claude as anthropic:work`, with an API key; it has the levels low and high.
+/// Builds a candidate from `anthropic/claude as anthropic:work`, with an API key and the levels low and high.
 pub(crate) fn candidate(name: &str) -> Candidate {
     let (model, profile) = name.split_once(" as ").unwrap();
     let (provider, model) = model.split_once('/').unwrap();
@@ -31,7 +31,7 @@ pub(crate) fn candidate(name: &str) -> Candidate {
     Candidate { model: Arc::new(Named(spec)), profile: profile.into(), credential: Credential::ApiKey }
 }
 
-/// Each text is a rank, with its candidates after commas, in the given order.
+/// Builds a roster: each text is a rank, with comma-separated candidates in the given order.
 pub(crate) fn roster(ranks: &[&str], book: Arc<Book>) -> Roster {
     let rank = |names: &&str| Rank { candidates: names.split(", ").map(candidate).collect(), order: Order::Given };
     Roster::new(ranks.iter().map(rank).collect(), book).unwrap()

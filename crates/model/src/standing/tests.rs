@@ -1,4 +1,4 @@
-//! How long whoever failed rests, and what is kept of it.
+//! Tests of cooldowns and of their stored form.
 
 use std::{sync::mpsc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What texts weigh, beside what a tokenizer counts.
+//! Compares estimates with the counts of a real tokenizer.
 
 use std::slice;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 
 use super::*;
 
-/// Texts, and how many tokens the tokenizer `cl100k_base` cuts them into.
+/// Texts, and their number of tokens with the tokenizer `cl100k_base`.
 const REFERENCES: [(&str, u64, &str); 28] = [
     (
         "English",
@@ -220,7 +220,7 @@ fn tools_weigh_their_names_descriptions_and_schemas() {
     assert_eq!((of_tools(&[]), of_tools(&[tool.clone(), tool])), (0, 2 * one));
 }
 
-/// Texts of every kind: prose, code, blobs, long runs of one letter, and anything at all.
+/// Texts of every kind: prose, code, blobs, long runs of one letter, and arbitrary text.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-zA-Z ,.]{0,200}",

@@ -1,7 +1,8 @@
-//! One compaction from beginning to end, as a machine that asks its caller for a model's answers.
+//! State machine of one compaction, which asks its caller for model answers.
 //!
-//! Nothing is written on the way: what it comes to is one [`Outcome`], so a compaction that was broken off changed
-//! nothing. The transcript keeps every line; the outcome says from which on they are shown, and what stands for the rest.
+//! Nothing is written on the way: the result is one [`Outcome`], so an interrupted compaction has no effect. The
+//! transcript keeps every entry; the outcome says from which one on they are shown, and contains the summary for the
+//! others.
 
 use std::sync::Arc;
 
@@ -18,103 +19,103 @@ use crate::{
     summary::{self, Ask, Job, NO_HISTORY, Previous, Quote, Refused, Summariser, Summary, Way},
 };
 
-/// With less room there is no conversation.
+/// Minimum space for a conversation, in tokens.
 const LEAST_ROOM: u64 = 1_024;
 
-/// The least that a summary may take; less says nothing.
+/// Minimum size of a summary, in tokens; a shorter one is useless.
 const LEAST_SUMMARY: u64 = 256;
 
-/// What surrounds a summary in the message that holds it, and a request that is quoted in it.
+/// Overhead of the message that contains a summary, and of a request quoted in it, in tokens.
 const WRAPPING: u64 = 64;
 
-/// The least that is shown of a tool result, in characters.
+/// Minimum number of characters shown of a tool result.
 const LEAST_RESULT: usize = 400;
 
-/// What is to be made short, and for whom.
+/// Input of a compaction.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// What a model is shown, oldest first, behind the summary of the last compaction.
+    /// Messages shown to the model, oldest first, after the summary of the last compaction.
     pub lines: Vec<Line>,
     /// How many of them the last compaction kept; `None` if there was none.
     pub kept: Option<usize>,
-    /// What the last compaction wrote.
+    /// Result of the last compaction.
     pub previous: Option<Previous>,
-    /// What the conversation may take.
+    /// Token limits of the conversation.
     pub limits: Limits,
     /// What the user asked to pay attention to.
     pub focus: Option<String>,
-    /// The windows of the models that sum up: when one fails, the next one is asked. Quotations stand for a summary only
+    /// Context windows of the summary models: if one fails, the next one is tried. An extract replaces the summary only
     /// when none is left.
     pub summary_windows: Vec<u64>,
-    /// How large the parts are that it reads.
+    /// Size of the parts that a summary model reads.
     pub mode: Mode,
 }
 
-/// What to do next.
+/// Next step of a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Ask the model that [`Compaction::asked`] says, and tell [`Compaction::answer`].
+    /// Send a request to the model at index [`Compaction::asked`] and report the answer to [`Compaction::answer`].
     Ask(Ask),
-    /// It is done.
+    /// The compaction is complete.
     Done(Box<Outcome>),
-    /// There was nothing to do.
+    /// There was nothing to compact.
     Nothing(Nothing),
-    /// It cannot be done.
+    /// Compaction is not possible.
     GaveUp(GaveUp),
 }
 
-/// What a compaction came to.
+/// Result of a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What stands for the lines that are no longer shown.
+    /// Summary of the lines that are no longer shown.
     pub summary: String,
-    /// For programs and the next compaction. `resultChars`, read by [`crate::escalate::kept_chars`], says that the
-    /// results among the lines that were kept are shown as [`shorten`] makes them.
+    /// Details for programs and the next compaction. `resultChars`, read by [`crate::escalate::kept_chars`], means that
+    /// the tool results among the kept lines are shown as [`shorten`] truncates them.
     pub details: Value,
-    /// How the summary came about; `None` if no line was taken out and only results are shown shorter.
+    /// How the summary was created; `None` if no line was removed and only tool results were truncated.
     pub way: Option<Way>,
-    /// The first line that is still shown; as many as there are lines if none is.
+    /// Index of the first line that is still shown; the number of lines if none is.
     pub kept: usize,
-    /// The ways that were taken, in order.
+    /// Strategies used, in order.
     pub rungs: Vec<Rung>,
-    /// What everything took before, in estimated tokens.
+    /// Estimated tokens before.
     pub before: u64,
-    /// What it takes now.
+    /// Estimated tokens after.
     pub after: u64,
 }
 
-/// Makes a conversation short.
+/// A compaction in progress.
 #[derive(Debug)]
 pub struct Compaction {
     task: Task,
     ladder: Ladder,
-    /// The first line that is still shown.
+    /// Index of the first line that is still shown.
     kept: usize,
     result_chars: Option<usize>,
-    /// How short the results are shown that the last compaction kept; what is given here is as short already.
+    /// Truncation of the results that the last compaction kept; the input is already truncated.
     carried: Option<usize>,
     way: Option<Way>,
     rungs: Vec<Rung>,
     before: u64,
     at_work: Option<Pass>,
-    /// Which of the models is asked.
+    /// Index of the summary model in use.
     asked: usize,
     end: Option<Step>,
 }
 
-/// One way, being taken.
+/// A strategy in progress.
 #[derive(Debug)]
 struct Pass {
     summariser: Box<Summariser>,
-    /// The first line that is shown after it.
+    /// Index of the first line shown after it.
     kept: usize,
     keep: Keep,
-    /// Whether models are asked at all.
+    /// True if a model is used.
     asks: bool,
 }
 
 impl Compaction {
-    /// A compaction that takes the ways that `ladder` did not take yet.
+    /// Creates a compaction that uses the strategies `ladder` has not used yet.
     pub fn new(task: Task, ladder: Ladder) -> Self {
         let Limits { room, overhead, threshold, .. } = task.limits;
         let end = (room < LEAST_ROOM).then_some(Step::GaveUp(GaveUp::NoRoom { overhead, threshold }));
@@ -136,17 +137,17 @@ impl Compaction {
         compaction
     }
 
-    /// The ladder as far as it was climbed, for another attempt.
+    /// Returns the current ladder, for another attempt.
     pub fn ladder(&self) -> Ladder {
         self.ladder
     }
 
-    /// Which of the models is asked, by its place among the windows of the task.
+    /// Returns the index of the summary model in use.
     pub fn asked(&self) -> usize {
         self.asked
     }
 
-    /// What to do next. Until it was answered a question is asked again.
+    /// Returns the next step. A request is returned again until it is answered.
     pub fn step(&mut self) -> Step {
         loop {
             if let Some(end) = &self.end {
@@ -154,11 +155,11 @@ impl Compaction {
             }
             match self.at_work.as_mut().map(|pass| (pass.summariser.step(), pass.kept)) {
                 Some((summary::Step::Ask(ask), _)) => return Step::Ask(ask),
-                // One that could not even be asked has failed, too.
+                // A model that could not even be asked has failed as well.
                 Some((summary::Step::Done(summary), _)) if summary.way == Way::Extract && self.ask_next() => {}
                 Some((summary::Step::Done(summary), kept)) => self.replace(summary, kept),
                 None if self.is_enough() => self.end = Some(Step::Done(Box::new(self.outcome()))),
-                // A summary that is no shorter than what it stands for is worth nothing.
+                // A summary that is not shorter than the original is useless.
                 None if self.had_room() && !self.rungs.is_empty() => self.end = Some(Step::Nothing(Nothing::Short)),
                 None => match self.ladder.climb() {
                     Some(rung) => self.take(rung),
@@ -168,7 +169,7 @@ impl Compaction {
         }
     }
 
-    /// Takes what the model said to the last question.
+    /// Handles the model's answer to the last request.
     pub fn answer(&mut self, answer: Result<&str, Refused>) {
         if let Some(pass) = &mut self.at_work
             && pass.summariser.answer(answer)
@@ -177,8 +178,8 @@ impl Compaction {
         }
     }
 
-    /// Begins the way at hand anew with the next model, before anything is quoted in place of what the last one did not
-    /// say; says whether there is one.
+    /// Restarts the current strategy with the next model instead of falling back to quotations; returns true if there
+    /// is one.
     fn ask_next(&mut self) -> bool {
         let Some(keep) = self.at_work.as_ref().filter(|pass| pass.asks).map(|pass| pass.keep) else { return false };
         if self.asked + 1 >= self.task.summary_windows.len() {
@@ -188,7 +189,7 @@ impl Compaction {
         self.sum_up(keep, true).is_ok()
     }
 
-    /// What the conversation takes of its room.
+    /// Returns the tokens used by the conversation.
     fn taken(&self) -> u64 {
         let summary = self.task.previous.as_ref().map_or(0, |previous| estimate(&previous.text) + WRAPPING);
         summary + weight(&self.task.lines[self.kept..])
@@ -200,7 +201,7 @@ impl Compaction {
         has_changed && taken <= self.task.limits.room && taken < self.before
     }
 
-    /// Whether nothing forces to make it shorter: then only what is gained by it counts.
+    /// True if the conversation fits anyway: then only a saving justifies the compaction.
     fn had_room(&self) -> bool {
         self.before <= self.task.limits.room && !self.ladder.is_recovery()
     }
@@ -220,7 +221,7 @@ impl Compaction {
             Rung::Half => self.sum_up(Keep::Recent(keep / 2), true).unwrap_or_default(),
             Rung::Quarter => self.sum_up(Keep::Recent(keep / 4), true).unwrap_or_default(),
             Rung::Unit => {
-                // All results of the last unit together get half of the room.
+                // All results of the last unit together get half of the space.
                 let lines = self.task.lines[self.kept..].iter().rev();
                 let results = lines.take_while(|line| matches!(*line.message, Message::ToolResult(_))).count();
                 let each = self.task.limits.room * 2 / results.max(1) as u64;
@@ -231,19 +232,19 @@ impl Compaction {
         }
     }
 
-    /// Whether the lines to summarise are hardly longer than a short summary of them, so that no model is asked.
+    /// True if the lines to summarize are hardly longer than a short summary, so that no model is used.
     fn is_too_little(&self) -> bool {
         let Some(pass) = &self.at_work else { return false };
         self.replaced(pass.kept) < 2 * LEAST_SUMMARY + WRAPPING
     }
 
-    /// What a summary stands for that leaves the lines from `kept` on, in tokens.
+    /// Returns the tokens replaced by a summary that keeps the lines from `kept` on.
     fn replaced(&self, kept: usize) -> u64 {
         let previous = self.task.previous.as_ref().map_or(0, |previous| estimate(&previous.text));
         previous + weight(&self.task.lines[self.kept..kept])
     }
 
-    /// Shows at most so many characters of each result.
+    /// Truncates each tool result to this many characters.
     fn shorten(&mut self, chars: usize) {
         let chars = self.result_chars.map_or(chars, |before| before.min(chars));
         for line in &mut self.task.lines[self.kept..] {
@@ -254,7 +255,7 @@ impl Compaction {
         }
     }
 
-    /// Begins to sum up what is not to be kept of the lines that are still shown.
+    /// Starts to summarize the lines that are still shown and not to be kept.
     fn sum_up(&mut self, keep: Keep, asks: bool) -> Result<(), Nothing> {
         let window = self.task.summary_windows.get(self.asked).copied().filter(|_| asks).unwrap_or(0);
         let lines = &self.task.lines[self.kept..];
@@ -270,14 +271,14 @@ impl Compaction {
         let messages = |lines: &[Line]| lines.iter().map(|line| line.message.clone()).collect();
         let is_user = |line: &Line| matches!(*line.message, Message::User(_));
         let quoted = plan.request.map(|at| Quote { text: request_of(&lines[at].message), whole: None });
-        // As long as no newer one is kept, the one that was quoted before is the newest.
+        // If no newer request is kept, the previously quoted one is the newest.
         let before = || Quote::read(&self.task.previous.as_ref()?.details);
         let request = quoted.or_else(|| before().filter(|_| !lines[plan.kept..].iter().any(is_user)));
         let Limits { room, summary, .. } = self.task.limits;
         let request_budget = request_budget(&self.task.limits);
         let quoted = request.as_ref().map_or(0, |request| estimate(&request.text)).min(request_budget);
         let taken = weight(&lines[plan.kept..]) + quoted + WRAPPING;
-        // Where nothing forces it, only a summary that is shorter than what it stands for is worth writing.
+        // If the conversation fits anyway, only a summary shorter than the original is worth writing.
         let gain = self.replaced(self.kept + plan.kept).saturating_sub(quoted + WRAPPING);
         let summary = if self.had_room() { summary.min(gain) } else { summary };
         Job {
@@ -313,7 +314,7 @@ impl Compaction {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
         };
         details.remove("resultChars");
-        // Lines that it kept and that are kept again stay as short.
+        // Lines that it kept and that are kept again stay truncated.
         let carried = self.carried.filter(|_| self.task.kept.is_some_and(|kept| self.kept < kept));
         if let Some(chars) = self.result_chars.into_iter().chain(carried).min() {
             details.insert("resultChars".to_owned(), json!(chars));
@@ -331,12 +332,12 @@ impl Compaction {
     }
 }
 
-/// How many tokens of the newest request are kept at least, however little room there is for anything else.
+/// Returns how many tokens of the newest request are kept at least.
 pub fn request_budget(limits: &Limits) -> u64 {
     limits.room.saturating_sub(LEAST_SUMMARY + WRAPPING)
 }
 
-/// A request word for word; pictures are named.
+/// Returns the text of a request; images are replaced by their description.
 pub fn request_of(message: &Message) -> String {
     let Message::User(User { content, .. }) = message else { return String::new() };
     match content {

@@ -1,16 +1,16 @@
-//! Making a text short: by tokens, by characters, in the middle or at the end of a line. What was cut is said.
+//! Truncation of texts: by tokens or characters, in the middle or at a line end. A note marks the cut.
 
 use homard_model::tokens::estimate;
 
-/// What the notes of this file weigh at most.
+/// Maximum tokens of a note in this file.
 const NOTE: u64 = 24;
 
-/// The longest beginning of a text that weighs no more than `budget`.
+/// Returns the longest prefix of a text within `budget` tokens.
 pub(crate) fn head(text: &str, budget: u64) -> &str {
     longest(text, budget, |end| &text[..end])
 }
 
-/// The longest end of a text that weighs about `budget`.
+/// Returns the longest suffix of a text within about `budget` tokens.
 fn tail(text: &str, budget: u64) -> &str {
     longest(text, budget, |length| {
         let start = (text.len() - length..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
@@ -18,8 +18,8 @@ fn tail(text: &str, budget: u64) -> &str {
     })
 }
 
-/// Looks for the longest piece within the budget. Pieces are first doubled and then halved, so that what is far beyond
-/// the budget is not read again and again.
+/// Searches for the longest piece within the budget, first doubling and then bisecting, so that text far beyond the
+/// budget is not read repeatedly.
 fn longest<'a>(text: &'a str, budget: u64, piece: impl Fn(usize) -> &'a str) -> &'a str {
     let fits = |length: usize| estimate(piece(length)) <= budget;
     let boundary = |length: usize| text.floor_char_boundary(length.min(text.len()));
@@ -40,7 +40,7 @@ fn longest<'a>(text: &'a str, budget: u64, piece: impl Fn(usize) -> &'a str) -> 
     }
 }
 
-/// A text within `budget`; what is too much is taken out of its middle, with a note.
+/// Truncates a text to `budget` tokens in its middle, with a note.
 pub(crate) fn middle(text: &str, budget: u64) -> String {
     if estimate(text) <= budget {
         return text.to_owned();
@@ -49,11 +49,11 @@ pub(crate) fn middle(text: &str, budget: u64) -> String {
     let (start, end) = (head(text, words * 2 / 3), tail(text, words / 3));
     let lost = text.len().saturating_sub(start.len() + end.len());
     let short = format!("{start}\n[… {lost} bytes left out …]\n{end}");
-    // The end alone may weigh more than inside its text, where it went on with a word.
+    // The suffix alone may have more tokens than within its text, where it continued a word.
     if estimate(&short) <= budget { short } else { head(text, budget).to_owned() }
 }
 
-/// A text within `budget`, cut at the end of a line, with a note.
+/// Truncates a text to `budget` tokens at a line end, with a note.
 pub(crate) fn lines(text: &str, budget: u64) -> String {
     if estimate(text) <= budget {
         return text.to_owned();
@@ -67,7 +67,7 @@ pub(crate) fn lines(text: &str, budget: u64) -> String {
     if estimate(&short) <= budget { short } else { head(text, budget).to_owned() }
 }
 
-/// The beginning of a text on one line, in characters.
+/// Returns the beginning of a text on one line, with at most this many characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
@@ -88,9 +88,9 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
     line
 }
 
-/// A text of at most `most` characters, without its middle, with a note besides.
+/// Truncates a text to `most` characters in its middle, plus a note.
 pub(crate) fn characters(text: &str, most: usize) -> String {
-    // Fewer bytes than that are fewer characters.
+    // Fewer bytes imply fewer characters.
     if text.len() <= most {
         return text.to_owned();
     }
@@ -102,12 +102,12 @@ pub(crate) fn characters(text: &str, most: usize) -> String {
     format!("{}\n[… {} characters left out …]\n{}", first(text, most - end), count - most, last(text, end))
 }
 
-/// The first characters of a text.
+/// Returns the first characters of a text.
 pub(crate) fn first(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
-/// The last characters of a text.
+/// Returns the last characters of a text.
 pub(crate) fn last(text: &str, most: usize) -> &str {
     match most.checked_sub(1) {
         Some(before) => text.char_indices().rev().nth(before).map_or(text, |(start, _)| &text[start..]),

@@ -1,4 +1,4 @@
-//! What comes next when a conversation is still too long: each way once, the gentlest first.
+//! Escalation of compaction strategies: each is used once, the gentlest first.
 
 use homard_model::tokens::estimate;
 use homard_proto::message::{Block, Message, ToolResult};
@@ -6,27 +6,27 @@ use serde_json::Value;
 
 use crate::notice;
 
-/// How often a provider may say that a request is too long before the user is told, for one message of the user.
+/// Maximum number of context overflow errors per user message before the run fails.
 pub const RECOVERIES: u32 = 3;
 
-/// No result is longer than this, in characters, however large the window.
+/// Maximum number of characters of a tool result, however large the window.
 const MOST_CHARS: u64 = 400_000;
 
-/// What is left of a block at least, in characters, unless the whole result may not be that long.
+/// Minimum number of characters kept of a block, unless the whole result may not be that long.
 const LEAST_BLOCK: usize = 2_000;
 
-/// A way to make a conversation short.
+/// A compaction strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rung {
-    /// Sum up all but the newest lines.
+    /// Summarize all but the newest lines.
     Summary,
-    /// Show less of tool results that take too much of the window.
+    /// Truncate tool results that take too much of the window.
     Results,
-    /// Sum up the older half of the lines that were kept.
+    /// Summarize the older half of the kept lines.
     Half,
-    /// And the older half of the rest.
+    /// Summarize the older half of the remainder.
     Quarter,
-    /// Keep the last call with its results only, and quote instead of asking.
+    /// Keep only the last call with its results, and quote instead of using a model.
     Unit,
     /// Keep no line: quotations, and the newest request.
     Bare,
@@ -34,7 +34,7 @@ pub enum Rung {
 
 const RUNGS: [Rung; 6] = [Rung::Summary, Rung::Results, Rung::Half, Rung::Quarter, Rung::Unit, Rung::Bare];
 
-/// Where one stands. It is climbed in one direction only, so no way is taken twice.
+/// Progress through the strategies. It only advances, so no strategy is used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ladder {
     taken: usize,
@@ -42,16 +42,16 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// The next way, or `None` if all were taken.
+    /// Returns the next strategy, or `None` if all were used.
     pub fn climb(&mut self) -> Option<Rung> {
         let rung = RUNGS.get(self.taken).copied();
         self.taken += usize::from(rung.is_some());
         rung
     }
 
-    /// Takes note that a provider found a request too long. `false` if it said so too often, and the user must be told.
+    /// Records a context overflow error. Returns `false` if there were too many and the run must fail.
     ///
-    /// The ladder of the earlier attempts goes on; the last attempt starts near its end.
+    /// The ladder continues where earlier attempts ended; the last attempt starts near its end.
     pub fn recover(&mut self) -> bool {
         self.recoveries += 1;
         if self.recoveries == RECOVERIES {
@@ -60,27 +60,27 @@ impl Ladder {
         self.recoveries <= RECOVERIES
     }
 
-    /// Whether a provider found a request too long.
+    /// True if a provider reported a context overflow.
     pub fn is_recovery(&self) -> bool {
         self.recoveries > 0
     }
 }
 
-/// Why a conversation cannot be made short, and what the user can do about it.
+/// Why a conversation cannot be compacted, with advice for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GaveUp {
-    /// There is hardly room for a conversation.
+    /// The system prompt and tools leave hardly any space.
     #[error(
         "the instructions and tools alone take about {overhead} of the {threshold} tokens that this model may be sent: \
          choose a model with a larger context window, shorten the files of the workspace, or allow fewer tools"
     )]
     NoRoom {
-        /// What they take.
+        /// Tokens that they take.
         overhead: u64,
-        /// What may be taken.
+        /// Tokens that may be sent.
         threshold: u64,
     },
-    /// Every way was taken.
+    /// All strategies were used.
     #[error(
         "the conversation is too long for this model and could not be made shorter: choose a model with a larger \
          context window, or begin a new session with /new"
@@ -88,22 +88,22 @@ pub enum GaveUp {
     Spent,
 }
 
-/// How many characters a tool result may have: three tenths of the window.
+/// Returns the maximum number of characters of a tool result: three tenths of the window.
 pub fn result_chars(window: u64) -> usize {
     usize::try_from((window * 3 / 10 * 4).min(MOST_CHARS)).unwrap_or(usize::MAX)
 }
 
-/// How many characters the results may have that a compaction kept, by its details.
+/// Returns the maximum number of characters of the results kept by a compaction, from its details.
 pub fn kept_chars(details: &Value) -> Option<usize> {
     details.get("resultChars").and_then(Value::as_u64).and_then(|chars| usize::try_from(chars).ok())
 }
 
-/// A tool result made short, or `None` if it is short enough. The same result always becomes the same text.
+/// Truncates a tool result; `None` if it is short enough. Deterministic.
 ///
-/// Four characters are taken for a token, so a text that weighs more per character gets fewer of them.
+/// Assumes four characters per token, so a text with more tokens per character gets fewer characters.
 pub fn shorten(message: &Message, chars: usize) -> Option<Message> {
     let Message::ToolResult(result) = message else { return None };
-    // A token has at least one byte, so fewer bytes than the budget for tokens fit either way.
+    // A token has at least one byte, so fewer bytes than the token budget always fit.
     let bytes: usize = result.content.iter().filter_map(Block::as_text).map(str::len).sum();
     if bytes <= chars / 4 {
         return None;
@@ -119,7 +119,7 @@ pub fn shorten(message: &Message, chars: usize) -> Option<Message> {
     let least = LEAST_BLOCK.min(most);
     let mut texts = texts.into_iter();
     let content = result.content.iter().filter_map(|block| match block {
-        // Those that are missing at the end said only how long it was.
+        // The blocks left over contained only a note about the length.
         Block::Text(_) => texts.next().map(|text| {
             let share = (most as u64).saturating_mul(text.length as u64) / length as u64;
             Block::text(shortened(&text, least.max(usize::try_from(share).unwrap_or(usize::MAX))))
@@ -129,15 +129,15 @@ pub fn shorten(message: &Message, chars: usize) -> Option<Message> {
     Some(Message::ToolResult(ToolResult { content: content.collect(), ..result.clone() }))
 }
 
-/// A text of a result, without what was said of its length.
+/// A text of a result, without the note about its length.
 struct Text<'a> {
     text: &'a str,
     length: usize,
-    /// How many characters it had before it was cut.
+    /// Number of characters before it was truncated.
     all: usize,
 }
 
-/// The texts of a result. What was not even stored of it counts for the last one.
+/// Returns the texts of a result. Text that was never stored is added to the length of the last one.
 fn texts(result: &ToolResult) -> Vec<Text<'_>> {
     let mut texts: Vec<Text<'_>> = Vec::new();
     for text in result.content.iter().filter_map(Block::as_text) {

@@ -1,4 +1,4 @@
-//! A summary that no model wrote: quotations from the conversation, chosen by rules, in a fixed size.
+//! Extractive summary without a model: quotations chosen by rules, within a fixed size.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -10,16 +10,16 @@ use crate::{
     summary::{NO_HISTORY, TURN},
 };
 
-/// How much of a message is quoted, in characters.
+/// Maximum number of characters quoted of a message.
 const QUOTE: usize = 300;
 
-/// How many of the last statements are quoted.
+/// Number of last statements that are quoted.
 const STATEMENTS: usize = 5;
 
-/// No name, path, address or number is longer, in bytes.
+/// Maximum length of a name, path, address or number in bytes.
 const LONGEST: usize = 120;
 
-/// Lines in which an assistant says one of these are quoted.
+/// An assistant's lines that contain one of these are quoted.
 const TELLING: [&str; 13] = [
     "decid",
     "decision",
@@ -38,7 +38,7 @@ const TELLING: [&str; 13] = [
 
 const LEAD: &str = "(No model summed this up: these are quotations.)";
 
-/// What a model wrote before stands between these.
+/// Tags around an earlier summary written by a model.
 const EARLIER: (&str, &str) = ("<earlier-summary>", "</earlier-summary>");
 
 const EARLIER_HEADING: &str = "## Earlier summary";
@@ -48,18 +48,18 @@ const NAMES: &str = "## Names and numbers";
 const DECISIONS: &str = "## Decisions";
 const STATEMENTS_HEADING: &str = "## Last statements";
 
-/// Quotations from the messages that weigh at most `budget`, after what is left of an earlier summary. If that was one of
-/// quotations, they go on: an extract of an extract is as flat as the first one.
+/// Returns quotations of at most `budget` tokens, after what is left of an earlier summary. If that was an extract, its
+/// quotations are merged: an extract of an extract has the same structure.
 pub(crate) fn extract(messages: &[Arc<Message>], previous: Option<&str>, budget: u64) -> String {
     let mut quotes = previous.map(Quotes::read).unwrap_or_default();
     quotes.add(messages);
     quotes.write(budget)
 }
 
-/// What is quoted.
+/// Quotations by kind.
 #[derive(Debug, Default)]
 struct Quotes {
-    /// What a model wrote.
+    /// Earlier summaries written by a model.
     earlier: Vec<String>,
     goal: Option<String>,
     requests: Quoted,
@@ -68,7 +68,7 @@ struct Quotes {
     statements: Quoted,
 }
 
-/// Quotations of one kind, oldest first, and how many there were besides.
+/// Quotations of one kind, oldest first, and the number of omitted ones.
 #[derive(Debug, Default)]
 struct Quoted {
     texts: Vec<String>,
@@ -76,7 +76,7 @@ struct Quoted {
 }
 
 impl Quotes {
-    /// Takes a summary apart: what a model wrote, and what was quoted.
+    /// Parses a summary: text written by a model, and quotations.
     fn read(summary: &str) -> Self {
         let mut quotes = Self::default();
         for part in summary.split(TURN).map(str::trim).filter(|part| !part.is_empty() && *part != NO_HISTORY) {
@@ -114,7 +114,7 @@ impl Quotes {
         self.ask(goal.trim());
     }
 
-    /// Takes in what a user asked for: the first is the goal.
+    /// Adds a user's request; the first one is the goal.
     fn ask(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -134,7 +134,7 @@ impl Quotes {
         let decisions = said.iter().flat_map(|text| text.lines()).filter(|line| tells(line)).map(quoted);
         self.decisions.texts.extend(decisions);
         self.statements.texts.extend(said.iter().map(|text| quoted(text)));
-        // What was said last counts, not how much was said before.
+        // Only the last statements count, not the number of earlier ones.
         let old = self.statements.texts.len().saturating_sub(STATEMENTS);
         self.statements.texts.drain(..old);
         self.statements.missing = 0;
@@ -160,18 +160,18 @@ impl Quotes {
         page.write(NAMES, &names.join(", "), missing + self.names.missing);
         page.newest(DECISIONS, all * 3 / 20, &self.decisions);
         page.newest(STATEMENTS_HEADING, page.left, &self.statements);
-        // Every section keeps to its share; this is for a budget that does not even hold the first line.
+        // Every section stays within its share; this handles a budget that does not even hold the first line.
         cut::lines(&page.text, budget)
     }
 }
 
 impl Quoted {
-    /// Takes in a line that was quoted before.
+    /// Parses a line that was quoted before.
     fn read(&mut self, line: &str) {
         let missing = line.strip_prefix('(').and_then(|line| line.strip_suffix(" more)")?.parse::<usize>().ok());
         match missing {
             Some(missing) => self.missing += missing,
-            // Nor is a note that the summary was cut here.
+            // A note that the summary was cut here is not a quotation either.
             None if line.trim().is_empty() || line.starts_with("[…") => {}
             None => self.texts.push(line.to_owned()),
         }
@@ -201,7 +201,7 @@ fn tells(line: &str) -> bool {
     TELLING.iter().any(|word| line.contains(word))
 }
 
-/// Paths, addresses, numbers and other names that cannot be guessed, each once, in the order in which they came.
+/// Returns paths, addresses, numbers and other names that cannot be guessed, each once, in order of appearance.
 fn identifiers(texts: &[String]) -> impl Iterator<Item = String> {
     let mut seen = HashSet::new();
     let words = texts.iter().flat_map(|text| text.split(|letter: char| letter.is_whitespace() || !letter.is_ascii()));
@@ -216,7 +216,7 @@ fn is_identifier(word: &str) -> bool {
     (2..=LONGEST).contains(&word.len()) && has_letters && word.bytes().any(is_telling)
 }
 
-/// What fits, up to the first that does not, and how many do not.
+/// Returns the lines that fit, up to the first that does not, and the number of omitted ones.
 fn chosen(lines: impl Iterator<Item = String>, mut room: u64) -> (Vec<String>, usize) {
     let mut taken = Vec::new();
     let mut missing = 0;
@@ -232,19 +232,19 @@ fn chosen(lines: impl Iterator<Item = String>, mut room: u64) -> (Vec<String>, u
     (taken, missing)
 }
 
-/// What is written, and how many tokens may follow.
+/// A text being written, and the remaining token budget.
 struct Page {
     text: String,
     left: u64,
 }
 
 impl Page {
-    /// What a section of that size holds besides its heading and its last line.
+    /// Returns the tokens of a section's share without its heading and its last line.
     fn room(share: u64) -> u64 {
         share.saturating_sub(20)
     }
 
-    /// The newest lines that fit, oldest first.
+    /// Writes the newest lines that fit, oldest first.
     fn newest(&mut self, heading: &str, share: u64, quoted: &Quoted) {
         let (mut lines, missing) = chosen(quoted.texts.iter().rev().cloned(), Self::room(share));
         lines.reverse();

@@ -1,4 +1,4 @@
-//! Which tool calls failed: the newest few, with what was said, and how many there were.
+//! Failed tool calls: the newest ones with their messages, and the total number.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::cut;
 
-/// How many are told.
+/// Maximum number of listed failures.
 const MOST: usize = 8;
 
-/// How much of each, in characters.
+/// Maximum number of characters of each.
 const LENGTH: usize = 240;
 
-/// Which tool calls failed.
+/// Failed tool calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Failures {
     newest: VecDeque<String>,
@@ -21,7 +21,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// What an earlier compaction wrote down.
+    /// Restores the failures from the details of an earlier compaction.
     pub(crate) fn from_details(details: &Value) -> Self {
         let list = details.get("toolFailures").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let newest: VecDeque<_> =
@@ -42,12 +42,12 @@ impl Failures {
         }
     }
 
-    /// Oldest first.
+    /// Returns the listed failures, oldest first.
     pub(crate) fn newest(&self) -> impl Iterator<Item = &str> {
         self.newest.iter().map(String::as_str)
     }
 
-    /// How many there were, told or not.
+    /// Returns the number of failures, listed or not.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

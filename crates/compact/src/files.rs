@@ -1,17 +1,17 @@
-//! Which files a conversation read and changed, by its tool calls.
+//! Files that a conversation read and changed, according to its tool calls.
 
 use std::collections::BTreeSet;
 
 use homard_proto::message::{Message, ToolCall};
 use serde_json::Value;
 
-/// How many names of each kind are remembered; nobody reads more.
+/// Maximum number of stored names of each kind.
 const MOST: usize = 1_000;
 
-/// Longer names are none.
+/// Longer strings are not file names.
 const LONGEST: usize = 300;
 
-/// Which files were read and changed.
+/// Files that were read and changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Files {
     read: BTreeSet<String>,
@@ -19,7 +19,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// What an earlier compaction wrote down.
+    /// Restores the files from the details of an earlier compaction.
     pub(crate) fn from_details(details: &Value) -> Self {
         let names = |field: &str| {
             let list = details.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -50,12 +50,12 @@ impl Files {
         }
     }
 
-    /// Read, but not changed; sorted.
+    /// Returns the files that were read but not changed, sorted.
     pub(crate) fn only_read(&self) -> Vec<&str> {
         self.read.difference(&self.modified).map(String::as_str).collect()
     }
 
-    /// Changed; sorted.
+    /// Returns the files that were changed, sorted.
     pub(crate) fn modified(&self) -> Vec<&str> {
         self.modified.iter().map(String::as_str).collect()
     }
@@ -67,7 +67,7 @@ fn add(names: &mut BTreeSet<String>, name: Option<&str>) {
     }
 }
 
-/// A name with a line break could pass for more than a name.
+/// True for a safe file name: one with a line break could be taken for more than a name.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= LONGEST && !name.contains(['\n', '\r', '<', '>'])
 }

@@ -1,9 +1,10 @@
-//! Making a long conversation short: what is cut, how it is summed up, what is left out of a request. No room here does I/O.
+//! Compaction of long conversations: what is cut, how it is summarized, and what is pruned from single requests. Pure:
+//! no I/O.
 //!
-//! This crate refuses to know clocks, files, sessions and who answers. Start with [`compaction`], which does the whole
-//! work step by step and asks its caller for a model's answers; [`measure`] says when it is time, [`plan`] what is cut,
-//! [`summary`] how the rest is summed up, [`escalate`] what comes next when that was not enough. [`prune`] is apart: it
-//! leaves old tool results out of single requests.
+//! This crate does not depend on clocks, files, sessions or model clients. Start with [`compaction`], which performs
+//! the work step by step and asks its caller for model answers; [`measure`] decides when it is due, [`plan`] what is
+//! cut, [`summary`] how the remainder is summarized, [`escalate`] what follows if that was not enough. [`prune`] is
+//! separate: it omits old tool results from single requests.
 #![warn(missing_docs)]
 
 pub mod compaction;

@@ -1,30 +1,30 @@
-//! What a model is shown of a conversation, line by line, and what each line weighs.
+//! Messages that a model is shown, with their estimated tokens.
 
 use std::sync::Arc;
 
 use homard_model::tokens;
 use homard_proto::{EntryId, message::Message};
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Its line in the transcript.
+    /// Transcript entry.
     pub entry: EntryId,
-    /// What was said.
+    /// The message.
     pub message: Arc<Message>,
-    /// How many tokens it takes, estimated once.
+    /// Estimated tokens, computed once.
     pub weight: u64,
 }
 
 impl Line {
-    /// A line, weighed.
+    /// Creates a line and estimates its tokens.
     pub fn new(entry: EntryId, message: Arc<Message>) -> Self {
         let weight = tokens::of_message(&message);
         Self { entry, message, weight }
     }
 }
 
-/// A conversation as a model is shown it, without the summary that may stand before it.
+/// A conversation as shown to a model, without the summary that may precede it.
 #[derive(Debug, Clone, Copy)]
 pub struct History<'a> {
     /// Oldest first.
@@ -34,13 +34,13 @@ pub struct History<'a> {
 }
 
 impl History<'_> {
-    /// Whether nothing was said since the last compaction.
+    /// True if there are no messages since the last compaction.
     pub fn is_just_compacted(&self) -> bool {
         self.kept.is_some_and(|kept| kept >= self.lines.len())
     }
 }
 
-/// What the lines take together.
+/// Returns the estimated tokens of these lines.
 pub(crate) fn weight(lines: &[Line]) -> u64 {
     lines.iter().map(|line| line.weight).sum()
 }

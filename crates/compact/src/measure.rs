@@ -1,25 +1,25 @@
-//! How many tokens a conversation takes: what the provider reported, and an estimate for what came after.
+//! Token count of a conversation: the usage reported by the provider, plus an estimate for what came after.
 
 use homard_proto::message::{Message, StopReason, Usage};
 
 use crate::line::{History, weight};
 
-/// The least estimate that a reported number is compared with; below it the ratio says nothing.
+/// Minimum estimate for comparison with a reported number; below it the ratio is meaningless.
 const COMPARABLE: u64 = 1_000;
 
-/// How many tokens a conversation takes.
+/// Token count of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {
-    /// In the provider's tokens, as well as they are known.
+    /// The provider's tokens, as far as known.
     pub tokens: u64,
-    /// How the provider's tokens compare with estimates.
+    /// Ratio of the provider's tokens to estimates.
     pub scale: Scale,
 }
 
-/// How many tokens a conversation takes.
+/// Measures a conversation.
 ///
-/// `overhead` is the estimate for what is sent besides: the system prompt, the tools, the summary of a compaction. What
-/// was reported before the last compaction speaks of a conversation that is no longer sent, so it does not count.
+/// `overhead` is the estimate for what is sent in addition: the system prompt, the tools, the summary of a compaction.
+/// Usage reported before the last compaction refers to a conversation that is no longer sent, so it is ignored.
 pub fn measure(history: &History<'_>, overhead: u64) -> Measure {
     let kept = history.kept.unwrap_or(0).min(history.lines.len());
     let reported = history.lines[kept..].iter().rposition(|line| reported(&line.message).is_some());
@@ -33,7 +33,7 @@ pub fn measure(history: &History<'_>, overhead: u64) -> Measure {
 }
 
 impl Measure {
-    /// Whether it is time to compact; `threshold` is that of the limits.
+    /// True if compaction is due; `threshold` is that of the limits.
     pub fn is_over(&self, threshold: u64) -> bool {
         self.tokens > threshold
     }
@@ -43,7 +43,7 @@ fn prompt(usage: &Usage) -> u64 {
     usage.input + usage.cache_read + usage.cache_write
 }
 
-/// What an answer says of everything up to itself. A failed one says nothing, nor does one that no model gave.
+/// Returns the reported tokens up to and including a message. Failed messages, and those without a model, report none.
 fn reported(message: &Message) -> Option<u64> {
     let Message::Assistant(said) = message else { return None };
     let is_whole = match said.stop_reason {
@@ -55,17 +55,17 @@ fn reported(message: &Message) -> Option<u64> {
     (is_whole && tokens > 0).then_some(tokens)
 }
 
-/// How a provider's tokens compare with estimates: at least one to one, so that a budget is never too large.
+/// Ratio of a provider's tokens to estimates: at least one, so that a budget is never too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scale {
     thousandths: u64,
 }
 
 impl Scale {
-    /// Estimates are right.
+    /// Estimates are exact.
     pub const ONE: Self = Self { thousandths: 1_000 };
 
-    /// Beyond this something else is wrong: the request holds what is not known here.
+    /// Maximum ratio. Beyond it something else is wrong: the request contains what is not known here.
     const MOST: u64 = 4_000;
 
     fn of(reported: u64, estimated: u64) -> Self {
@@ -75,17 +75,17 @@ impl Scale {
         Self { thousandths: (reported.saturating_mul(1_000) / estimated).clamp(1_000, Self::MOST) }
     }
 
-    /// After a provider refused what was thought to fit.
+    /// Returns the ratio after a provider rejected a request that was estimated to fit.
     pub fn after_overflow(self) -> Self {
         Self { thousandths: (self.thousandths * 4 / 3).min(Self::MOST) }
     }
 
-    /// The provider's tokens as estimated ones.
+    /// Converts the provider's tokens to estimated ones.
     pub fn shrink(self, tokens: u64) -> u64 {
         tokens.saturating_mul(1_000) / self.thousandths
     }
 
-    /// Estimated tokens as the provider's.
+    /// Converts estimated tokens to the provider's.
     pub fn grow(self, tokens: u64) -> u64 {
         tokens.saturating_mul(self.thousandths).div_ceil(1_000)
     }

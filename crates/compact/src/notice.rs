@@ -1,12 +1,12 @@
-//! What stands at the end of a tool result that was cut: how much of it is there. Whoever cuts it further takes that
-//! out first and goes on from what it says, so that no result says two things about its length.
+//! Notes at the end of truncated tool results that state how much of them is left. Further truncation first removes the
+//! note and updates its numbers, so that no result has two notes.
 
-/// What is said of a result of `all` characters of which only the first `kept` were stored.
+/// Returns the note for a result of `all` characters of which only the first `kept` were stored.
 pub fn kept(all: usize, kept: usize) -> String {
     format!("{KEPT}{all}{KEPT_FIRST}{kept}{KEPT_END}")
 }
 
-/// What is said of a text of `all` characters of which the first `shown` are shown.
+/// Returns the note for a text of `all` characters of which the first `shown` are shown.
 pub(crate) fn cut(shown: usize, all: usize) -> String {
     format!("{CUT}{shown}{OF}{all}{CUT_END}")
 }
@@ -18,15 +18,15 @@ const CUT: &str = "[Cut: the first ";
 const OF: &str = " of ";
 const CUT_END: &str = " characters are shown. Ask for a smaller part to see more.]";
 
-/// How many characters a result had and how many of them were stored, by the notice at the end of its text; `None` if it
-/// has none.
+/// Parses the note at the end of a text: the number of characters of the result, and of those stored; `None` if there
+/// is none.
 pub fn sizes(text: &str) -> Option<(usize, usize)> {
     let (_, said) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
     let (all, kept) = said.split_once(KEPT_FIRST)?;
     Some((all.parse().ok()?, kept.parse().ok()?))
 }
 
-/// A text without the notice at its end, and how many characters it had before it was cut, if it was.
+/// Returns a text without the note at its end, and its original number of characters, if it was truncated.
 pub(crate) fn strip(text: &str) -> (&str, Option<usize>) {
     read_cut(text).or_else(|| read_kept(text)).map_or((text, None), |(text, all)| (text, Some(all)))
 }

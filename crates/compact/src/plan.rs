@@ -1,7 +1,7 @@
-//! Where a conversation is cut: what is summed up, what stays as it is.
+//! Chooses the cut: what is summarized and what is kept.
 //!
-//! A call and all its results are one unit and are never parted. The newest request stays word for word: in the part
-//! that is kept, or, if what came after it is too long, quoted beside the summary.
+//! A call and all its results form one unit and are never separated. The newest request is kept verbatim: in the kept
+//! part, or, if what follows it is too long, quoted beside the summary.
 
 use std::ops::Range;
 
@@ -9,32 +9,32 @@ use homard_proto::message::Message;
 
 use crate::line::{History, Line};
 
-/// How much of the newest lines stays as it is.
+/// How much of the newest lines is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// As many tokens, and at least the last unit.
+    /// This many tokens, and at least the last unit.
     Recent(u64),
     /// None of them.
     None,
 }
 
-/// What becomes of the lines.
+/// Treatment of the lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What is summed up.
+    /// Lines to summarize.
     pub history: Range<usize>,
-    /// What is summed up apart: the beginning of the turn whose end is kept.
+    /// Lines to summarize separately: the beginning of the turn whose end is kept.
     pub prefix: Range<usize>,
-    /// The first line that stays; as many as there are lines if none does.
+    /// Index of the first kept line; the number of lines if none is kept.
     pub kept: usize,
-    /// The newest request, if it is among what is summed up and must be quoted.
+    /// Index of the newest request, if it is among the summarized lines and must be quoted.
     pub request: Option<usize>,
 }
 
-/// Why there is nothing to do.
+/// Why there is nothing to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Nothing {
-    /// Nothing was said since.
+    /// There are no messages since the last compaction.
     #[error("already compacted")]
     Compacted,
     /// Everything is recent.
@@ -42,7 +42,7 @@ pub enum Nothing {
     Short,
 }
 
-/// Decides what becomes of the lines. One pass.
+/// Plans a compaction. One pass.
 pub fn plan(history: &History<'_>, keep: Keep) -> Result<Plan, Nothing> {
     let lines = history.lines;
     let request = lines.iter().rposition(is_user);
@@ -51,14 +51,14 @@ pub fn plan(history: &History<'_>, keep: Keep) -> Result<Plan, Nothing> {
         Keep::None => lines.len(),
         Keep::Recent(tokens) => {
             let cut = cuts.between_turns(lines, cuts.within(tokens));
-            // Rather than to split them, the newest turn is kept whole if it is not much larger, and so is the one before,
-            // which it goes on from.
+            // The newest turn is kept whole rather than split if it is not much larger, and so is the one before it,
+            // which it refers to.
             let before = request.and_then(|request| lines[..request].iter().rposition(is_user));
             let mut whole = [before, request].into_iter().flatten().map(|request| cuts.at_or_before(request));
             whole.find(|&whole| whole < cut && cuts.tail(whole) <= tokens.saturating_mul(2)).unwrap_or(cut)
         }
     };
-    // A request that is only moved into a quotation makes nothing shorter.
+    // Moving a request into a quotation does not shorten anything.
     let is_moved = keep != Keep::None && cut == 1 && request == Some(0);
     if cut == 0 || is_moved {
         return Err(if history.is_just_compacted() { Nothing::Compacted } else { Nothing::Short });
@@ -78,23 +78,23 @@ fn is_user(line: &Line) -> bool {
     matches!(*line.message, Message::User(_))
 }
 
-/// Where the turn begins that the cut is in; the cut itself if that is between two turns.
+/// Returns the start of the turn that contains the cut; the cut itself if it is between two turns.
 fn turn_of(lines: &[Line], cut: usize) -> usize {
     if lines.get(cut).is_some_and(is_user) {
         return cut;
     }
-    // Without a request it goes on from a turn that was summed up before.
+    // Without a request, it continues a turn that was summarized before.
     lines[..cut].iter().rposition(is_user).unwrap_or(cut)
 }
 
-/// Places between units, each with what the lines behind it weigh; the last place first.
+/// Positions between units, each with the tokens of the lines after it; the last position first.
 struct Cuts(Vec<(usize, u64)>);
 
 impl Cuts {
     fn of(lines: &[Line]) -> Self {
         let mut cuts = Vec::new();
         let mut tail = 0;
-        // Whether a result follows before the next answer: it belongs to a call that stands before.
+        // True if a result follows before the next assistant message: it belongs to a preceding call.
         let mut is_inside = false;
         for (at, line) in lines.iter().enumerate().rev() {
             tail += line.weight;
@@ -111,13 +111,14 @@ impl Cuts {
         Self(cuts)
     }
 
-    /// The first place behind which the lines weigh no more than `tokens`, or else the last place.
+    /// Returns the first position after which the lines have at most `tokens`, else the last position.
     fn within(&self, tokens: u64) -> usize {
         let fits = self.0.partition_point(|&(_, tail)| tail <= tokens);
         self.0.get(fits.saturating_sub(1)).map_or(0, |&(at, _)| at)
     }
 
-    /// The first place between two turns from `cut` on, if half of what stands behind `cut` also stands behind it.
+    /// Returns the first position between two turns from `cut` on, if at least half of the tokens after `cut` are also
+    /// after it.
     fn between_turns(&self, lines: &[Line], cut: usize) -> usize {
         let behind = self.0.iter().rev().skip_while(|&&(at, _)| at < cut);
         let next = behind.copied().find(|&(at, _)| cut > 0 && matches!(*lines[at].message, Message::User(_)));

@@ -1,7 +1,7 @@
-//! Leaving old tool results out of requests once the provider's cache has lost them anyway.
+//! Pruning: omits old tool results from requests once the provider's prompt cache has expired.
 //!
-//! What was cut once stays cut the same way, however often it is looked at: [`Cuts`] is kept with the session, and what
-//! follows from it is the same bytes each time. More is cut only when the cache has expired, so no cut costs a cache.
+//! A result that was cut once is always cut the same way: [`Cuts`] is stored with the session and yields the same bytes
+//! each time. More is cut only after the cache has expired, so no cut invalidates a live cache.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,36 +13,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cut, notice};
 
-/// What a picture counts as, in characters.
+/// Characters that an image counts as.
 const PICTURE: u64 = 8_000;
 
-/// What stands for a result that was left out, unless the config says otherwise.
+/// Default placeholder for an omitted result.
 pub const LEFT_OUT: &str = "[This old tool result was left out to save room. Run the tool again if it is needed.]";
 
-/// What the config says of pruning.
+/// Pruning settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How long a provider keeps its cache, in milliseconds.
+    /// Lifetime of the provider's cache in milliseconds.
     pub ttl: u64,
-    /// How many of the last answers, and everything behind them, are left alone.
+    /// Number of last assistant messages that are left alone, with everything after them.
     pub keep_last_assistants: usize,
-    /// Above this part of the window long results lose their middle.
+    /// Share of the window above which long results lose their middle.
     pub soft_ratio: f64,
-    /// Above this part of the window results are left out, oldest first.
+    /// Share of the window above which results are omitted, oldest first.
     pub hard_ratio: f64,
-    /// But only if they have that many characters together.
+    /// Minimum total characters of the prunable results for omitting any.
     pub min_prunable: u64,
-    /// Results are long above this many characters.
+    /// Number of characters above which a result is long.
     pub soft_max: usize,
-    /// What is left of their beginning.
+    /// Characters kept of the beginning of a long result.
     pub soft_head: usize,
-    /// What is left of their end.
+    /// Characters kept of its end.
     pub soft_tail: usize,
-    /// What stands for a result that was left out.
+    /// Placeholder for an omitted result.
     pub placeholder: String,
-    /// Tools whose results may be cut; empty for all. `*` stands for anything.
+    /// Tools whose results may be cut; empty for all. `*` matches anything.
     pub allow: Vec<String>,
-    /// Tools whose results may not; this wins.
+    /// Tools whose results may not be cut; takes precedence.
     pub deny: Vec<String>,
 }
 
@@ -68,69 +68,69 @@ impl Default for Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cut {
-    /// It lost its middle; the numbers are those of the settings when that happened.
+    /// It lost its middle; the numbers are those of the settings at that time.
     Middle {
-        /// What is left of its beginning, in characters.
+        /// Characters kept of its beginning.
         head: usize,
-        /// What is left of its end.
+        /// Characters kept of its end.
         tail: usize,
     },
-    /// It was left out.
+    /// It was omitted.
     Whole,
 }
 
-/// One message of a conversation, under the name by which it is remembered if it is cut.
+/// A message of a conversation, with the name under which a cut is stored.
 #[derive(Debug, Clone)]
 pub struct Named {
-    /// Its name. Only results of tools are cut, so that the others need none of their own.
+    /// Name. Only tool results are cut, so other messages need no unique name.
     pub name: EntryId,
-    /// What was said.
+    /// The message.
     pub message: Arc<Message>,
 }
 
-/// Which results were cut, by their names.
+/// Cut results by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cuts(BTreeMap<EntryId, Cut>);
 
 impl Cuts {
-    /// How many results are cut.
+    /// Returns the number of cut results.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// When the provider's cache was last used, and what time it is; milliseconds since the epoch.
+/// Time of the last use of the provider's cache and the current time, in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// `None` if it never was.
+    /// Last use; `None` if never.
     pub touched: Option<u64>,
-    /// Now.
+    /// Current time.
     pub now: u64,
 }
 
-/// What a request shows.
+/// Messages of a request after pruning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pruned {
-    /// The messages; those that were not cut are the same.
+    /// The messages; those that were not cut are shared.
     pub messages: Vec<Arc<Message>>,
-    /// What was cut, to be kept.
+    /// Cuts, to be stored.
     pub cuts: Cuts,
-    /// Whether anything was cut that was not cut before: then the cache counts as touched now.
+    /// True if something was newly cut: the cache then counts as used now.
     pub has_changed: bool,
 }
 
-/// Whether a model's provider has such a cache.
+/// True if the model's provider has such a cache.
 pub fn applies(provider: &str, model: &str) -> bool {
     let starts = |text: &str, with: &str| text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
     provider.eq_ignore_ascii_case("anthropic")
         || (provider.eq_ignore_ascii_case("openrouter") && starts(model, "anthropic/"))
 }
 
-/// What a request shows of the lines. `window` is the model's, in tokens.
+/// Prunes the lines of a request. `window` is the model's, in tokens.
 pub fn prune(lines: &[Named], before: &Cuts, times: Times, settings: &Settings, window: u64) -> Pruned {
     let mut shown: Vec<_> = lines.iter().map(|line| before.show(line, settings)).collect();
-    // What is no longer shown at all need not be remembered.
+    // Cuts of messages that are no longer shown are dropped.
     let is_there = |line: &&Named| before.0.contains_key(&line.name);
     let mut cuts = Cuts(
         lines
@@ -164,7 +164,7 @@ impl Cuts {
 impl Cut {
     fn of(self, result: &ToolResult, settings: &Settings) -> ToolResult {
         let text = match self {
-            // Other words in the config cost a cache once; to keep the old ones with each cut would cost more.
+            // Changing the placeholder in the config costs one cache; storing it with each cut would cost more.
             Self::Whole => settings.placeholder.clone(),
             Self::Middle { head, tail } => {
                 let text = words(result);
@@ -173,7 +173,7 @@ impl Cut {
                 let (start, end) = (cut::first(text, head), cut::last(text, tail));
                 let said = match had {
                     None => format!("the first {head} and last {tail} of {there} characters"),
-                    // Its end is not the end of what the tool said.
+                    // The end of the stored text is not the end of the tool's output.
                     Some(all) => {
                         let from = there.saturating_sub(tail) + 1;
                         format!("characters 1 to {head} and {from} to {there} of {all}")
@@ -186,13 +186,13 @@ impl Cut {
     }
 }
 
-/// A line that may be cut, or cut more.
+/// A line that may be cut, or cut further.
 struct Prunable {
     at: usize,
     was_cut: bool,
 }
 
-/// Which lines may be cut: results of tools between the first user's message and the last answers.
+/// Returns the lines that may be cut: tool results between the first user message and the last assistant messages.
 fn prunable(lines: &[Named], before: &Cuts, settings: &Settings) -> Option<Vec<Prunable>> {
     let is_answer = |line: &Named| matches!(*line.message, Message::Assistant(_));
     let first = lines.iter().position(|line| matches!(*line.message, Message::User(_)))?;
@@ -211,7 +211,7 @@ fn prunable(lines: &[Named], before: &Cuts, settings: &Settings) -> Option<Vec<P
     Some((first..end).filter(may).map(prunable).collect())
 }
 
-/// What to cut besides what was cut before, in the order of the lines.
+/// Chooses further cuts, in the order of the lines.
 fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, window: u64) -> BTreeMap<usize, Cut> {
     let mut cuts = BTreeMap::new();
     let mut all: u64 = shown.iter().map(|message| characters(message)).sum();
@@ -248,7 +248,7 @@ fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, wind
     cuts
 }
 
-/// What a message counts as, in characters.
+/// Returns the characters that a message counts as.
 fn characters(message: &Message) -> u64 {
     let of_text = |text: &str| text.chars().count() as u64;
     let of_block = |block: &Block| match block {
@@ -281,7 +281,7 @@ impl Settings {
     }
 }
 
-/// Whether a name has the shape of a pattern in which `*` stands for anything.
+/// Matches a name against a pattern in which `*` matches anything.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(start) else { return false };

@@ -1,4 +1,4 @@
-//! Conversations to try things on.
+//! Test helpers: sample conversations.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) fn image() -> Block {
     Block::Image(ImageBlock { data: "A".repeat(4096), mime_type: "image/png".to_owned(), extra: Extra::new() })
 }
 
-/// An answer that reports what it cost.
+/// An assistant message that reports token usage.
 pub(crate) fn reporting(input: u64, output: u64) -> Message {
     let usage = Usage { input, output, ..Usage::default() };
     Message::Assistant(Assistant { content: vec![Block::text("ok")], usage, ..Assistant::default() })
@@ -64,12 +64,12 @@ pub(crate) fn lines(messages: impl IntoIterator<Item = Message>) -> Vec<Line> {
     messages.into_iter().enumerate().map(line).collect()
 }
 
-/// A text that weighs about so many tokens.
+/// A text of about this many tokens.
 pub(crate) fn words(tokens: usize) -> String {
     "word ".repeat(tokens).trim_end().to_owned()
 }
 
-/// What a good model answers.
+/// A valid summary.
 pub(crate) const CHECKPOINT: &str = "\
 ## Goal
 Port the harbour to Rust.
@@ -85,7 +85,7 @@ The other half.
 ## Critical context
 It is in /srv/harbour.";
 
-/// What a good model answers about the beginning of a turn.
+/// A valid summary of the beginning of a turn.
 pub(crate) const TURN: &str = "\
 ## Request
 Port it.

@@ -1,4 +1,4 @@
-//! A conversation as text for the model that sums it up, in pieces that it can read at once.
+//! Renders a conversation as text for the summary model, in pieces that fit into one request.
 
 use std::{ops::Range, sync::Arc};
 
@@ -8,24 +8,25 @@ use serde_json::Value;
 
 use crate::cut;
 
-/// How many pieces are read by a model. What is longer is cut more, and then what is in its middle is only extracted.
+/// Maximum number of pieces read by a model. Longer conversations are truncated more, and then their middle is only
+/// extracted.
 pub(crate) const MOST_PIECES: usize = 12;
 
-/// How often everything is made half as long before pieces are left out.
+/// Number of times that the limits are halved before pieces are omitted.
 const HALVINGS: u32 = 4;
 
-/// Some messages as text.
+/// A range of messages as text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Piece {
-    /// Which messages.
+    /// Range of the messages.
     pub(crate) messages: Range<usize>,
-    /// Empty if no model is to read it.
+    /// Text; empty if no model reads it.
     pub(crate) text: String,
-    /// What the text weighs, or would have.
+    /// Tokens of the text, or of the text that was omitted.
     pub(crate) tokens: u64,
 }
 
-/// How much of a message is told, in characters.
+/// Maximum number of characters shown of the parts of a message.
 #[derive(Debug, Clone, Copy)]
 struct Caps {
     words: usize,
@@ -40,9 +41,9 @@ impl Caps {
     }
 }
 
-/// The messages as text, in pieces that weigh at most `most` each.
+/// Renders the messages in pieces of at most `most` tokens each.
 pub(crate) fn pieces(messages: &[Arc<Message>], most: u64) -> Vec<Piece> {
-    // A piece is rarely full.
+    // Pieces are rarely full.
     let all = most.saturating_mul(MOST_PIECES as u64) / 3 * 2;
     let mut told = tell_all(messages, Caps::halved(0), most);
     for times in 1..=HALVINGS {
@@ -53,7 +54,7 @@ pub(crate) fn pieces(messages: &[Arc<Message>], most: u64) -> Vec<Piece> {
     }
     let mut pieces = pack(told, most);
     if pieces.len() > MOST_PIECES {
-        // The beginning says what it is about, the end where it stands.
+        // The beginning states the subject, the end the current state.
         let middle = 1..pieces.len() - (MOST_PIECES - 1);
         let (first, last) = (pieces[middle.start].messages.start, pieces[middle.end - 1].messages.end);
         let tokens = pieces[middle.clone()].iter().map(|piece| piece.tokens).sum();
@@ -80,7 +81,7 @@ fn pack(told: Vec<(String, u64)>, most: u64) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for (at, (text, tokens)) in told.into_iter().enumerate() {
         match pieces.last_mut() {
-            // What parts two messages weighs one token.
+            // The separator of two messages has one token.
             Some(piece) if piece.tokens + tokens < most => {
                 if !piece.text.is_empty() && !text.is_empty() {
                     piece.text.push_str("\n\n");
@@ -95,7 +96,7 @@ fn pack(told: Vec<(String, u64)>, most: u64) -> Vec<Piece> {
     pieces
 }
 
-/// A message as text; empty if it says nothing. What a model thought is left out: what came of it follows.
+/// Renders a message; empty if it has no content. Reasoning is omitted, because its result follows.
 fn tell(message: &Message, caps: Caps) -> String {
     let text = match message {
         Message::User(user) => match &user.content {
@@ -149,7 +150,7 @@ fn shown(blocks: &[Block], most: usize) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// What stands for a picture where only words can.
+/// Returns the text that replaces an image.
 pub(crate) fn name_image(image: &ImageBlock) -> String {
     format!("[image: {}, {} KB]", cut::one_line(&image.mime_type, 40), (image.data.len() * 3 / 4).div_ceil(1024))
 }
@@ -158,7 +159,7 @@ fn marked(mark: &str, text: &str) -> String {
     if text.trim().is_empty() { String::new() } else { format!("{mark}{text}") }
 }
 
-/// Keeps what was said from ending the part of the request that it stands in.
+/// Escapes the closing tag of the conversation, so that a message cannot end the quoted part of the request.
 fn fenced(text: String) -> String {
     if text.contains("</conversation") { text.replace("</conversation", "<\\/conversation") } else { text }
 }

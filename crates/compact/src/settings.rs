@@ -1,48 +1,48 @@
-//! What compaction may use of a model's window, and how much of a conversation it leaves alone.
+//! Compaction settings and the token limits derived from them.
 
 use crate::measure::Scale;
 
-/// What the config says of compaction.
+/// Compaction settings from the config.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Whether a conversation is compacted without being asked to.
+    /// True if conversations are compacted automatically.
     pub enabled: bool,
-    /// How large the parts are in which a long history is summed up.
+    /// Size of the parts in which a long history is summarized.
     pub mode: Mode,
-    /// Tokens kept free for the answer.
+    /// Tokens reserved for the answer.
     pub reserve: u64,
-    /// The least that `reserve` counts as; zero for none.
+    /// Lower bound of `reserve`; zero for none.
     pub reserve_floor: u64,
-    /// How many tokens of the newest messages stay as they are.
+    /// Number of tokens of the newest messages that are kept.
     pub keep_recent: u64,
-    /// The largest part of the window that these may take.
+    /// Maximum share of the window for kept messages.
     pub max_history_share: f64,
-    /// The name of the model that sums up, as `provider/model`; without one, the model that answers.
+    /// Summary model, as `provider/model`; defaults to the run's model.
     pub model: Option<String>,
-    /// When notes are stored before a compaction.
+    /// Memory flush before a compaction.
     pub flush: Flush,
 }
 
-/// How a long history is summed up. Neither gives up: without a model's answer an extract takes the summary's place.
+/// How a long history is summarized. Neither mode fails: without a model's answer an extract replaces the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// As much at once as the summary model takes.
+    /// As much at once as the summary model accepts.
     #[default]
     Default,
     /// In smaller parts, so that more of each is kept.
     Safeguard,
 }
 
-/// When the turn that stores notes takes place.
+/// Settings of the memory flush, a turn that stores notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flush {
-    /// Whether it does at all.
+    /// True if it is enabled.
     pub enabled: bool,
-    /// How many tokens before the compaction.
+    /// Number of tokens before the compaction threshold at which it starts.
     pub soft_threshold: u64,
-    /// What the agent is asked then, if not the usual.
+    /// Prompt of that turn, if not the default.
     pub prompt: Option<String>,
-    /// What its system prompt says in addition, if not the usual.
+    /// Addition to its system prompt, if not the default.
     pub system_prompt: Option<String>,
 }
 
@@ -68,19 +68,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Tokens kept free for the answer: never more than a quarter of the window, or a small model had no room to read.
+    /// Returns the tokens reserved for the answer: at most a quarter of the window, which leaves space for input on
+    /// small models.
     pub fn reserve(&self, window: u64) -> u64 {
         self.reserve.max(self.reserve_floor).min(window / 4)
     }
 
-    /// From how many tokens on notes are stored, or `None` if never.
+    /// Returns the token count from which the memory flush is due, or `None` if never.
     pub fn flush_at(&self, window: u64) -> Option<u64> {
-        // Counted from the reserve that compaction itself uses: with a floor of zero it would otherwise come too late.
+        // Relative to the reserve that compaction itself uses: with a floor of zero it would otherwise start too late.
         let at = window.checked_sub(self.reserve(window) + self.flush.soft_threshold);
         at.filter(|&at| self.flush.enabled && at > 0)
     }
 
-    /// What follows from the settings for one model. `overhead` is the estimate for what is no conversation: the system
+    /// Derives the limits for one model. `overhead` is the estimate for everything but the conversation: the system
     /// prompt and the tools.
     pub fn limits(&self, window: u64, overhead: u64, scale: Scale) -> Limits {
         let reserve = self.reserve(window);
@@ -92,27 +93,27 @@ impl Settings {
             threshold,
             overhead,
             room,
-            // With the summary and a whole turn of twice that size a quarter is left for what comes next.
+            // With the summary and a whole turn of twice that size, a quarter is left for what follows.
             keep: self.keep_recent.min(room / 4).min(scale.shrink(share)),
             summary: (reserve * 4 / 5).min(room / 4),
         }
     }
 }
 
-/// What a conversation may take of one model's window.
+/// Token limits of a conversation for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The model's window, in the provider's tokens.
+    /// Context window, in the provider's tokens.
     pub window: u64,
-    /// Above this it is time to compact, in the provider's tokens.
+    /// Threshold of compaction, in the provider's tokens.
     pub threshold: u64,
-    /// What is no conversation, estimated.
+    /// Estimated tokens of everything but the conversation.
     pub overhead: u64,
-    /// What the conversation and its summary may take together, in estimated tokens, as all below.
+    /// Space for the conversation and its summary, in estimated tokens, like the fields below.
     pub room: u64,
-    /// How much of the newest messages stays as it is.
+    /// Tokens of the newest messages that are kept.
     pub keep: u64,
-    /// What a summary may take.
+    /// Maximum size of a summary.
     pub summary: u64,
 }
 

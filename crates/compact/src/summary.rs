@@ -1,7 +1,7 @@
-//! Summing up, as a machine that asks its caller for a model's answers.
+//! State machine that summarizes messages and asks its caller for model answers.
 //!
-//! What is too long for one question is summed up in parts and the parts are merged. Every question is asked at most
-//! twice, and what no answer was good for is replaced by quotations, so the work ends whatever the model does.
+//! Input that is too long for one request is summarized in parts, which are then merged. Every request is sent at most
+//! twice, and parts without a usable answer are replaced by quotations, so the work terminates whatever the model does.
 
 mod section;
 
@@ -20,58 +20,58 @@ use crate::{
 };
 use section::{Asker, Section};
 
-/// What stands where there was no conversation before the turn that is cut.
+/// Placeholder if there is no conversation before the turn that is cut.
 pub(crate) const NO_HISTORY: &str = "Nothing was said before this turn.";
 
-/// What parts the summary of the history from that of the turn.
+/// Separator between the summary of the history and that of the turn.
 pub(crate) const TURN: &str = "\n\n---\n\n# Context of the turn that goes on\n\n";
 
-/// How many parts in a row may fail before the model is not asked any more.
+/// Number of consecutive failed parts after which the model is no longer used.
 const FAILED_PARTS: u32 = 2;
 
-/// What is to be summed up.
+/// Input of a summary.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Whole turns.
+    /// Complete turns.
     pub history: Vec<Arc<Message>>,
-    /// The beginning of the turn whose end is kept.
+    /// Beginning of the turn whose end is kept.
     pub prefix: Vec<Arc<Message>>,
-    /// What the last compaction wrote.
+    /// Result of the last compaction.
     pub previous: Option<Previous>,
-    /// The newest request, if it must be quoted beside the summary.
+    /// Newest request, if it must be quoted beside the summary.
     pub request: Option<Quote>,
-    /// What that may weigh; a longer one loses its middle.
+    /// Maximum tokens of the quoted request; a longer one loses its middle.
     pub request_budget: u64,
     /// What the user asked to pay attention to.
     pub focus: Option<String>,
-    /// The window of the model that sums up; zero if none is to be asked.
+    /// Context window of the summary model; zero for no model.
     pub window: u64,
-    /// What the summary may weigh, without the quoted request.
+    /// Maximum tokens of the summary, without the quoted request.
     pub budget: u64,
-    /// How large the parts are.
+    /// Size of the parts.
     pub mode: Mode,
 }
 
 /// A request that is quoted beside a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quote {
-    /// What is quoted.
+    /// Quoted text.
     pub text: String,
-    /// The size of the whole request, if the quotation is only a part of it.
+    /// Size of the whole request, if it is quoted only in part.
     pub whole: Option<Size>,
 }
 
-/// How long a text is.
+/// Size of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// In tokens, estimated.
+    /// Estimated tokens.
     pub tokens: u64,
-    /// In characters.
+    /// Characters.
     pub chars: u64,
 }
 
 impl Quote {
-    /// The request that the details of a compaction quote.
+    /// Reads the quoted request from the details of a compaction.
     pub(crate) fn read(details: &Value) -> Option<Self> {
         let text = details.get(REQUEST)?.as_str()?.to_owned();
         let number = |name: &str| details.get(CUT)?.get(name)?.as_u64();
@@ -79,7 +79,7 @@ impl Quote {
         Some(Self { text, whole })
     }
 
-    /// The quotation within `budget`; a longer one loses its middle.
+    /// Truncates the quotation to `budget` in its middle.
     fn within(self, budget: u64) -> Self {
         let text = cut::middle(&self.text, budget);
         let whole = self.whole.or_else(|| (text != self.text).then(|| Size::of(&self.text)));
@@ -93,80 +93,80 @@ impl Size {
     }
 }
 
-/// The member of a compaction's details that quotes the newest request.
+/// Member of a compaction's details with the quoted newest request.
 const REQUEST: &str = "request";
 
-/// The member that says how much of the request the quotation is, if it is not all of it:
-/// `{originalTokens, keptTokens, originalChars, keptChars}`.
+/// Member of a compaction's details with the size of the quoted part, if the request was truncated: `{originalTokens,
+/// keptTokens, originalChars, keptChars}`.
 pub const CUT: &str = "requestCut";
 
-/// What a compaction wrote.
+/// Result of an earlier compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Previous {
-    /// Its summary.
+    /// Summary.
     pub text: String,
-    /// Its details.
+    /// Details.
     pub details: Value,
 }
 
-/// What to do next.
+/// Next step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Ask a model and tell [`Summariser::answer`].
+    /// Send a request to a model and report the answer to [`Summariser::answer`].
     Ask(Ask),
-    /// It is done.
+    /// The summary is complete.
     Done(Summary),
 }
 
-/// A question to a model. With its answer it fits into the window of the job.
+/// A request to a model. Together with its answer it fits into the window of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// The system prompt.
+    /// System prompt.
     pub system: String,
     /// The only message.
     pub user: String,
-    /// How many tokens the answer may have.
+    /// Maximum output tokens.
     pub max_tokens: u64,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// The question was too long after all.
+    /// Context overflow.
     Overflow,
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
-/// What stands for what was summed up.
+/// Summary of messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// For the model that goes on.
+    /// Text for the model.
     pub text: String,
-    /// How it came about.
+    /// How it was created.
     pub way: Way,
-    /// For programs, and for the next compaction.
+    /// Details for programs and the next compaction.
     pub details: Value,
 }
 
-/// How a summary came about.
+/// How a summary was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// A model wrote it at once.
+    /// A model wrote it in one request.
     Asked,
     /// A model wrote parts and merged them.
     Staged,
-    /// A model wrote some of it; quotations stand for the rest.
+    /// A model wrote some of it; quotations replace the remainder.
     Partial,
-    /// No model wrote any of it: quotations only.
+    /// No model was used: quotations only.
     Extract,
 }
 
 impl Way {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Asked, Self::Staged, Self::Partial, Self::Extract];
 
-    /// The word for it in details and events.
+    /// Returns its name in details and events.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -177,7 +177,7 @@ impl Way {
     }
 }
 
-/// Sums up.
+/// A summary in progress.
 #[derive(Debug)]
 pub struct Summariser {
     sections: Vec<Section>,
@@ -191,7 +191,7 @@ pub struct Summariser {
 }
 
 impl Summariser {
-    /// A machine that has not asked yet.
+    /// Creates the state machine.
     pub fn new(job: Job) -> Self {
         let details = job.previous.as_ref().map_or(&Value::Null, |previous| &previous.details);
         let (mut files, mut failures) = (Files::from_details(details), Failures::from_details(details));
@@ -203,7 +203,7 @@ impl Summariser {
         let focus = job.focus.map(|focus| cut::one_line(&focus, FOCUS)).filter(|focus| !focus.is_empty());
         let asker = Asker { window: job.window, mode: job.mode, focus };
         let previous = job.previous.map(|previous| own_words(&previous.text).to_owned());
-        // The rest is for file lists and failures.
+        // The remainder is for file lists and failures.
         let words = (job.budget * 3 / 4).saturating_sub(estimate(TURN));
         let is_split = !job.prefix.is_empty();
         let of_history = if is_split { words * 2 / 3 } else { words };
@@ -214,12 +214,12 @@ impl Summariser {
         Self { sections, asker, at: 0, failed_parts: 0, files, failures, request, budget: job.budget }
     }
 
-    /// How many questions there will be at most.
+    /// Returns the maximum number of requests.
     pub fn most_asks(&self) -> usize {
         self.sections.iter().map(Section::most_asks).sum()
     }
 
-    /// What to do next. Until it was answered a question is asked again.
+    /// Returns the next step. A request is returned again until it is answered.
     pub fn step(&mut self) -> Step {
         while let Some(section) = self.sections.get_mut(self.at) {
             match section.ask(&self.asker) {
@@ -230,7 +230,7 @@ impl Summariser {
         Step::Done(self.summary())
     }
 
-    /// Takes what the model said to the last question; says whether that question is given up.
+    /// Handles the answer to the last request; returns true if that request is given up.
     pub fn answer(&mut self, answer: Result<&str, Refused>) -> bool {
         let has_failed = answer == Err(Refused::Failed);
         let Some(section) = self.sections.get_mut(self.at) else { return false };
@@ -241,7 +241,7 @@ impl Summariser {
             (true, false) => {}
         }
         if self.failed_parts >= FAILED_PARTS {
-            // Nobody is there: more questions only take time.
+            // The model is unavailable: further requests would only take time.
             self.asker.window = 0;
         }
         is_given_up
@@ -302,7 +302,7 @@ impl Summariser {
         Value::Object(details)
     }
 
-    /// What follows the words: failed calls, then files, each within a third of the budget.
+    /// Returns the text after the summary: failed calls, then files, each within a third of the budget.
     fn appendix(&self, budget: u64) -> String {
         let failures: Vec<_> = self.failures.newest().map(|told| format!("- {told}")).collect();
         let told = failures.len() as u64;
@@ -319,14 +319,14 @@ const READ: &str = "<read-files>";
 const MODIFIED: &str = "<modified-files>";
 const LATEST: &str = "<latest-request>";
 
-/// A list between two lines, and how many of it are missing besides those that are known to be.
+/// Formats a list between two lines, with the number of omitted items.
 fn list<'a>(start: &str, end: &str, lines: impl IntoIterator<Item = &'a str>, budget: u64, mut missing: u64) -> String {
     let mut left = budget.saturating_sub(estimate(start) + estimate(end) + 10);
     let mut text = String::new();
     for line in lines {
         let cost = estimate(line) + 1;
         if cost > left {
-            // Nothing shorter takes its place, or a list would look whole.
+            // No shorter item takes its place, because the list would then look complete.
             left = 0;
             missing += 1;
             continue;
@@ -342,7 +342,7 @@ fn list<'a>(start: &str, end: &str, lines: impl IntoIterator<Item = &'a str>, bu
     format!("\n\n{start}{text}{more}{}{end}", if end.is_empty() { "" } else { "\n" })
 }
 
-/// A summary without what was appended to it, which is made anew each time.
+/// Returns a summary without its appendix, which is regenerated each time.
 pub(crate) fn own_words(text: &str) -> &str {
     let marks = [FAILURES, READ, MODIFIED, LATEST];
     let starts = marks.iter().filter_map(|mark| {

@@ -1,4 +1,4 @@
-//! Whole compactions: what is left, of any conversation, with any model.
+//! Tests of whole compactions, for arbitrary conversations and model answers.
 
 use homard_proto::message::Assistant;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn task(messages: Vec<Message>, window: u64) -> Task {
     }
 }
 
-/// Runs a compaction to its end with a model that answers by a script, again and again.
+/// Runs a compaction to its end with a model that repeats the answers of a script.
 fn run(compaction: &mut Compaction, script: &[u8]) -> (Step, usize) {
     let mut asked = 0;
     loop {
@@ -60,7 +60,7 @@ fn a_summary_is_enough_for_most_conversations() {
     assert!(outcome.after < 25_000 && outcome.before > 200_000, "{outcome:?}");
 }
 
-/// Acceptance D16: two models were asked before it was found that there is nothing to gain.
+/// Acceptance D16: previously, two models were asked before it turned out that there was nothing to gain.
 #[test]
 fn a_short_conversation_is_left_alone_without_asking_a_model() {
     let limits = |keep| Limits { keep, ..Settings::default().limits(20_000, 1_000, Scale::ONE) };
@@ -137,7 +137,7 @@ fn a_request_stays_quoted_while_its_turn_goes_on() {
     assert!(!outcome.summary.contains("latest-request"), "{}", outcome.summary);
 }
 
-/// Asks two models: what each says, by the number of the question that it gets.
+/// Runs a compaction with two models; `answer` gets the model's index and the number of its request.
 fn run_two(task: Task, answer: impl Fn(usize, usize) -> Result<&'static str, Refused>) -> (Outcome, [usize; 2]) {
     let mut compaction = Compaction::new(task, Ladder::default());
     let mut asked = [0; 2];
@@ -157,17 +157,17 @@ fn run_two(task: Task, answer: impl Fn(usize, usize) -> Result<&'static str, Ref
 #[test]
 fn the_next_model_is_asked_before_anything_is_quoted() {
     let two = |first, second| Task { summary_windows: vec![first, second], ..task(turns(100, 2_000), 200_000) };
-    // The first fails in the middle; what it wrote before is not mixed with what the second writes.
+    // The first model fails midway; its text is not mixed with that of the second.
     let (outcome, asked) = run_two(two(200_000, 64_000), |whom, number| match (whom, number) {
         (0, 1..) => Err(Refused::Failed),
         _ => Ok(CHECKPOINT),
     });
     assert_eq!((outcome.way, outcome.summary.as_str(), asked[0]), (Some(Way::Staged), CHECKPOINT, 3));
     assert!(asked[1] > 3, "{asked:?}");
-    // One whose window is not known, or too small, cannot be asked at all.
+    // A model whose window is unknown or too small cannot be used.
     let (outcome, asked) = run_two(two(0, 64_000), |_, _| Ok(CHECKPOINT));
     assert_eq!((outcome.way, asked[0]), (Some(Way::Staged), 0));
-    // Nobody is asked a third time.
+    // No third attempt is made.
     let (outcome, asked) = run_two(two(200_000, 64_000), |_, _| Ok("garbage"));
     assert_eq!((outcome.way, asked[0]), (Some(Way::Extract), 2));
     assert!(outcome.summary.contains("these are quotations"), "{}", outcome.summary);
@@ -308,7 +308,7 @@ proptest! {
         let before = task.lines.clone();
         let mut compaction = Compaction::new(task, Ladder::default());
         let (step, asked) = run(&mut compaction, &script);
-        // Three passes of two sections of thirteen questions that are asked twice.
+        // Three passes, two sections, thirteen requests, each sent at most twice.
         prop_assert!(asked <= 3 * 2 * 13 * 2, "{}", asked);
         let outcome = match step {
             Step::Nothing(_) => {
@@ -318,7 +318,7 @@ proptest! {
             Step::Done(outcome) => outcome,
             Step::Ask(_) | Step::GaveUp(_) => return Err(TestCaseError::fail(format!("{step:?}"))),
         };
-        // What the next request shows, as its caller makes it.
+        // What the caller shows in the next request.
         let chars = crate::escalate::kept_chars(&outcome.details);
         let shown: Vec<_> = before[outcome.kept..]
             .iter()

@@ -1,4 +1,4 @@
-//! The ladder, and what becomes of results that are too long.
+//! Tests of the strategy ladder and of truncated results.
 
 use homard_proto::message::ToolResult;
 
@@ -38,7 +38,7 @@ fn a_result_may_take_three_tenths_of_the_window() {
 #[test]
 fn a_long_result_is_cut_at_a_line() {
     let text = format!("{}\n{}", "word ".repeat(1_000).trim_end(), "word ".repeat(9_000));
-    // 5000 characters weigh 1000 tokens, so that 5100 characters are allowed 1275.
+    // 5000 characters are 1000 tokens, so that 5100 characters allow 1275 tokens.
     let short = shorten(&result("a", &text), 5_100).unwrap();
     let shown = "word ".repeat(1_000);
     let expected = format!(
@@ -51,7 +51,7 @@ fn a_long_result_is_cut_at_a_line() {
 
 #[test]
 fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
-    // Of 90000 characters 50000 were stored, and fewer are shown now, and then fewer still.
+    // Of 90000 characters 50000 were stored; fewer are shown, and then fewer still.
     let Message::ToolResult(mut stored) = result("a", &"word ".repeat(10_000)) else { panic!() };
     stored.content.push(Block::text(notice::kept(90_000, 50_000)));
     let short = shorten(&Message::ToolResult(stored), 20_000).unwrap();

@@ -1,4 +1,4 @@
-//! What is reported counts, and what is estimated where nothing was.
+//! Tests of reported and estimated token counts.
 
 use homard_proto::message::{Assistant, Block};
 

@@ -1,4 +1,4 @@
-//! Where conversations of different shapes are cut.
+//! Tests of the cut for conversations of different shapes.
 
 use homard_proto::message::Message;
 use proptest::prelude::*;
@@ -43,10 +43,10 @@ fn the_turn_before_the_newest_is_kept_whole_if_both_are_not_much_too_long() {
         |size| vec![user("old"), assistant("old"), user("tell me"), assistant(&words(size)), assistant("so")];
     let with = |size, newest: Vec<Message>| planned([answered(size), newest].concat(), 500);
     let expected = Plan { history: 0..2, prefix: 2..2, kept: 2, request: None };
-    // A request that was not answered yet, and one that was.
+    // A request without an answer, and one with an answer.
     assert_eq!(with(900, vec![user("yes, do that")]), Ok(expected.clone()));
     assert_eq!(with(500, vec![user("yes, do that"), assistant(&words(400))]), Ok(expected));
-    // Too long together: only what is newer stays.
+    // Too long together: only the newer one is kept.
     let expected = Plan { history: 0..5, prefix: 5..5, kept: 5, request: None };
     assert_eq!(with(900, vec![user("yes, do that"), assistant(&words(400))]), Ok(expected));
 }
@@ -70,7 +70,7 @@ fn an_older_turn_that_is_split_has_its_beginning_summed_up_apart() {
 fn a_call_is_never_parted_from_its_results() {
     let messages =
         vec![user("go"), call("a"), result("a", &words(300)), user("wait, also this"), result("b", &words(300))];
-    // The user spoke between two results: that is inside the unit.
+    // The user wrote between two results: that is inside the unit.
     let expected = Plan { history: 0..0, prefix: 0..1, kept: 1, request: None };
     assert_eq!(planned(messages, 10), Ok(expected));
 }
@@ -123,7 +123,7 @@ proptest! {
         let history = History { lines: &lines, kept: None };
         let Ok(made) = plan(&history, Keep::Recent(keep)) else { return Ok(()) };
         prop_assert_eq!(made.history.start, 0);
-        // What lies between the two is the request alone, which is quoted.
+        // Between the two there is only the request, which is quoted.
         let gap = made.prefix.start - made.history.end;
         prop_assert!(gap == 0 || (gap == 1 && made.request == Some(made.history.end)));
         prop_assert_eq!(made.prefix.end, made.kept);
@@ -134,7 +134,7 @@ proptest! {
         prop_assert!(!results_first, "{:?}", made);
         let newest = lines.iter().rposition(|line| matches!(*line.message, Message::User(_)));
         prop_assert!(newest.is_none_or(|newest| newest >= made.kept || made.request == Some(newest)));
-        // The same again would change nothing.
+        // Planning again changes nothing.
         let again = plan(&History { lines: &lines[made.kept..], kept: Some(lines.len() - made.kept) }, Keep::Recent(keep));
         prop_assert_eq!(again, Err(Nothing::Compacted));
     }

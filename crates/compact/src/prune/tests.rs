@@ -1,4 +1,4 @@
-//! What requests leave out, and that they leave out the same again.
+//! Tests of pruning, and of its stability across requests.
 
 use homard_proto::message::Message;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::sample::{assistant, call, image, lines, result, user};
 
 const MINUTE: u64 = 60_000;
 
-/// A conversation with one result of that many characters in each of its turns.
+/// Builds a conversation with one result of this many characters in each turn.
 fn conversation(results: &[usize]) -> Vec<Named> {
     let turn = |(at, &size): (usize, &usize)| {
         let id = format!("c{at}");
@@ -41,7 +41,7 @@ fn old_results_lose_their_middle_once_the_cache_is_gone() {
     let short = format!("{half}\n...\n{half}\n\n[Shortened: the first 1500 and last 1500 of 10000 characters.]");
     let shown: Vec<_> = [2, 6, 10, 14].map(|at| text(&pruned.messages[at])).to_vec();
     let whole = "0123456789".repeat(1_000);
-    // The third-last answer ends the third turn; the last result stands behind it.
+    // The third-last assistant message ends the third turn; the last result is after it.
     assert_eq!(shown, [short.clone(), short.clone(), short, whole]);
     assert!(pruned.has_changed);
     assert_eq!(originals(&lines), originals(&conversation(&[10_000; 4])), "the transcript stays");
@@ -60,7 +60,7 @@ fn nothing_is_cut_before_the_cache_is_gone_or_while_there_is_room() {
 #[test]
 fn above_half_of_the_window_the_oldest_are_left_out() {
     let lines = conversation(&[4_000; 30]);
-    // 120000 characters of 40000 tokens are 0.75; eleven must go until less than a half is left.
+    // 120000 characters for 40000 tokens are 0.75; eleven results must be omitted to get below a half.
     let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 40_000);
     let left_out: Vec<_> = (0..30).map(|turn| text(&pruned.messages[4 * turn + 2]) == LEFT_OUT).collect();
     assert_eq!(left_out, [vec![true; 11], vec![false; 19]].concat());
@@ -141,14 +141,14 @@ proptest! {
     ) {
         let settings = Settings::default();
         let first = prune(&conversation(&sizes), &Cuts::default(), at(6), &settings, window);
-        // Kept with the session and read again after a restart.
+        // Stored with the session and read again after a restart.
         let stored: Cuts = serde_json::from_value(serde_json::to_value(&first.cuts).unwrap()).unwrap();
         let longer = conversation(&[sizes, more].concat());
         let next = prune(&longer, &stored, at(1), &settings, window);
         prop_assert_eq!(&next.messages[..first.messages.len()], &first.messages[..]);
         prop_assert!(!next.has_changed);
         prop_assert_eq!(&next.cuts, &first.cuts);
-        // Once the cache is gone more may be cut, but a second look finds nothing.
+        // Once the cache has expired more may be cut, but a second pass finds nothing.
         let later = prune(&longer, &stored, at(6), &settings, window);
         let again = prune(&longer, &later.cuts, at(1), &settings, window);
         prop_assert_eq!(again.messages, later.messages);

@@ -1,4 +1,4 @@
-//! What the model that sums up reads.
+//! Tests of the text that the summary model reads.
 
 use homard_proto::message::{Assistant, ThinkingBlock, ToolCall, User};
 use serde_json::json;

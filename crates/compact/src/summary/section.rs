@@ -1,4 +1,4 @@
-//! One part of a summary: its questions, what came of them, and what stands in for an answer that never came.
+//! One section of a summary: its requests, their answers, and the replacement of missing answers.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -14,31 +14,31 @@ use crate::{
     settings::Mode,
 };
 
-/// A question for less is not worth asking.
+/// Minimum tokens of a piece for a request.
 const LEAST_PIECE: u64 = 300;
 
-/// An answer may be this long however little of it is kept: headings alone take some.
+/// Minimum length allowed for an answer in tokens, however little of it is kept: headings alone take some.
 const LEAST_ANSWER: u64 = 400;
 
-/// What surrounds the parts of a question.
+/// Overhead of a request in tokens.
 const FRAME: u64 = 64;
 
-/// Who is asked.
+/// The summary model.
 #[derive(Debug)]
 pub(super) struct Asker {
-    /// Zero if nobody.
+    /// Context window; zero for no model.
     pub(super) window: u64,
     pub(super) mode: Mode,
     pub(super) focus: Option<String>,
 }
 
 impl Asker {
-    /// What a question and its answer may weigh. Estimates are not exact, so a fifth is left.
+    /// Returns the tokens for a request and its answer. Estimates are not exact, so a fifth is left free.
     fn usable(&self) -> u64 {
         self.window / 5 * 4
     }
 
-    /// What one question may hold of the messages.
+    /// Returns the tokens of messages that fit into one request.
     fn piece(&self, messages: &[Arc<Message>], besides: u64) -> u64 {
         let free = self.usable().saturating_sub(besides);
         match self.mode {
@@ -47,7 +47,8 @@ impl Asker {
         }
     }
 
-    /// Which part of the window one question fills: less if single messages are large, so that fewer of them are cut.
+    /// Returns the share of the window that one request fills: less if single messages are large, so that fewer of them
+    /// are cut.
     fn ratio(&self, messages: &[Arc<Message>]) -> f64 {
         let all: u64 = messages.iter().map(|message| homard_model::tokens::of_message(message)).sum();
         let share = all as f64 / (messages.len().max(1) as f64) * 1.2 / (self.window.max(1) as f64);
@@ -55,28 +56,28 @@ impl Asker {
     }
 }
 
-/// Where the work stands.
+/// Position in the work.
 #[derive(Debug, Clone, Copy)]
 enum At {
-    /// At a piece.
+    /// At this piece.
     Part(usize),
     Merge,
     Over,
 }
 
-/// One part of a summary.
+/// One section of a summary.
 #[derive(Debug)]
 pub(super) struct Section {
     kind: Kind,
     messages: Vec<Arc<Message>>,
     previous: Option<String>,
     pieces: Vec<Piece>,
-    /// What the whole may weigh.
+    /// Maximum tokens of the whole section.
     budget: u64,
-    /// What the summary of a piece may weigh, so that one question holds them all.
+    /// Maximum tokens of the summary of a piece, so that one request can hold them all.
     share: u64,
     at: At,
-    /// Why the question at hand is asked for the second time.
+    /// Why the current request is sent a second time.
     again: Option<Again>,
     parts: Vec<String>,
     text: String,
@@ -108,7 +109,7 @@ impl Section {
         let most = asker.piece(&messages, with_previous);
         let pieces = match (messages.is_empty(), most < LEAST_PIECE) {
             (true, _) => Vec::new(),
-            // Nobody can be asked.
+            // No model can be used.
             (false, true) => vec![Piece { messages: 0..messages.len(), text: String::new(), tokens: 0 }],
             (false, false) => pieces(&messages, most),
         };
@@ -137,12 +138,12 @@ impl Section {
         2 * (parts + usize::from(self.pieces.len() > 1))
     }
 
-    /// What it came to, once there is nothing left to ask.
+    /// Returns the result, once there is no request left.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The question at hand; `None` once all were answered.
+    /// Returns the current request; `None` once all were answered.
     pub(super) fn ask(&mut self, asker: &Asker) -> Option<Ask> {
         loop {
             let ask = match self.at {
@@ -162,7 +163,7 @@ impl Section {
         }
     }
 
-    /// Takes an answer; says whether it was the last for its question without being of use.
+    /// Handles an answer; returns true if it was unusable and its request is given up.
     pub(super) fn take(&mut self, answer: Result<&str, Refused>) -> bool {
         let judged = match answer {
             Ok(text) => self.judge(own_words(text)).ok_or(Again::Unfit),
@@ -195,7 +196,7 @@ impl Section {
         let mut user = format!("<conversation>\n{text}\n</conversation>\n\n");
         let stage = self.stage(at);
         if let (Stage::Update, Some(previous)) = (stage, &self.previous) {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             write!(user, "<previous-summary>\n{previous}\n</previous-summary>\n\n").unwrap_or_default();
         }
         Some(self.finished(user, stage, self.share, asker))
@@ -219,7 +220,7 @@ impl Section {
         Ask { system: SYSTEM.to_owned(), user, max_tokens: tokens.max(LEAST_ANSWER) }
     }
 
-    /// The text of an answer, if it can stand for what was asked about.
+    /// Returns the text of an answer, if it is usable.
     fn judge<'a>(&self, text: &'a str) -> Option<&'a str> {
         let (stands_for, share) = match self.at {
             At::Part(at) => (self.pieces.get(at).map_or(0, |piece| piece.tokens), self.share),
@@ -248,13 +249,13 @@ impl Section {
         }
     }
 
-    /// Goes on without an answer.
+    /// Continues without an answer.
     fn replace(&mut self) {
         self.again = None;
         match self.at {
             At::Part(at) => {
                 let messages = self.pieces.get(at).map_or(0..0, |piece| piece.messages.clone());
-                // The earlier summary is joined to the part that it would have been asked with.
+                // The earlier summary is merged into the part whose request would have contained it.
                 let previous = self.previous.as_deref().filter(|_| self.pieces.len() == 1);
                 self.parts.push(extract(&self.messages[messages], previous, self.share));
                 self.replaced += 1;
@@ -269,7 +270,7 @@ impl Section {
         }
     }
 
-    /// All parts are there.
+    /// Combines the parts once all are present.
     fn gather(&mut self) {
         match self.parts.len() {
             0 => {
@@ -280,7 +281,7 @@ impl Section {
                 let text = self.parts.remove(0);
                 self.end(text);
             }
-            // Quotations of quotations are worse than quotations.
+            // An extract from the messages is better than one from extracts.
             _ if self.answered == 0 => {
                 let text = extract(&self.messages, self.previous.as_deref(), self.budget);
                 self.end(text);
@@ -289,7 +290,7 @@ impl Section {
         }
     }
 
-    /// The parts one after the other, each made as short as it must be.
+    /// Concatenates the parts, each truncated to its share.
     fn joined(&self) -> String {
         let texts: Vec<_> = self.previous.iter().chain(&self.parts).collect();
         let each = (self.budget / texts.len().max(1) as u64).saturating_sub(2);

@@ -1,4 +1,4 @@
-//! Models that answer well, badly and not at all.
+//! Tests with models that answer well, badly or not at all.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -22,7 +22,7 @@ fn job(history: Vec<Message>) -> Job {
     }
 }
 
-/// Runs a machine to its end. The answers are given by number and question.
+/// Runs the state machine to its end. `answer` gets the number of the request and the request.
 fn run(job: Job, answer: impl Fn(usize, &Ask) -> Result<String, Refused>) -> (Summary, Vec<Ask>) {
     let mut machine = Summariser::new(job);
     let (mut asks, most) = (Vec::new(), machine.most_asks());
@@ -95,7 +95,7 @@ fn a_request_that_loses_its_middle_says_how_long_it_was() {
     };
     assert_eq!(summary.details["requestCut"], sizes(&kept));
     assert!(summary.text.contains("The newest message of the user, without its middle:\nword "), "{}", summary.text);
-    // Cut once more by a later compaction, it still says how long it was at first.
+    // Truncated again by a later compaction, it still states its original length.
     let quoted = Quote::read(&summary.details);
     let (again, _) = run(Job { request: quoted, request_budget: 100, ..job(vec![user("go on")]) }, good);
     let shorter = again.details["request"].as_str().unwrap();
@@ -146,7 +146,7 @@ fn the_careful_mode_asks_about_less_at_once() {
     assert!(careful.len() > plain.len(), "{} and {}", careful.len(), plain.len());
 }
 
-/// Case 159; but no mode leaves the history as it was: a session that cannot be compacted can only be thrown away.
+/// Case 159; but no mode leaves the history unchanged: a session that cannot be compacted is lost.
 #[test]
 fn quotations_stand_for_a_model_that_fails() {
     for mode in [Mode::Default, Mode::Safeguard] {

@@ -1,6 +1,6 @@
-//! An answer that goes out in blocks while it is written: cut, put together, and sent before a tool starts.
+//! Block streaming: sends a reply in blocks while it is generated, and completely before a tool starts.
 //!
-//! Time comes in as a number of milliseconds of any clock that does not go back. What comes out has been sent for good.
+//! Time is passed in as milliseconds of any monotonic clock. Returned payloads are final and cannot be taken back.
 
 use crate::{
     chunk::{Bounds, Chunker},
@@ -9,45 +9,45 @@ use crate::{
     spoken::Found,
 };
 
-/// How an answer is sent in blocks.
+/// Block streaming settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// When the first block may go.
+    /// When the first block may be sent.
     pub from: Break,
     /// How blocks are cut.
     pub bounds: Bounds,
-    /// How small blocks become one message; `None` if they do not.
+    /// How small blocks are merged into one message; `None` if they are not.
     pub coalesce: Option<coalesce::Settings>,
 }
 
-/// When blocks may go.
+/// When blocks may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Break {
-    /// While the words come.
+    /// While the text arrives.
     #[default]
     TextEnd,
     /// When the message is complete.
     MessageEnd,
 }
 
-/// The blocks of one run.
+/// Block stream of one run.
 #[derive(Debug)]
 pub struct Blocks {
     from: Break,
     chunker: Chunker,
     coalescer: Option<Coalescer>,
-    /// How long nothing has to come until complete lines and paragraphs go; `None` for never.
+    /// Idle time after which complete lines and paragraphs are sent; `None` for never.
     idle_ms: Option<u64>,
-    /// When the last words came, unless they were looked at since.
+    /// Time of the last text that was not checked for idleness since.
     said_at: Option<u64>,
-    /// How many of a message's media are with a block.
+    /// Number of the message's media already attached to a block.
     media: usize,
-    /// Whether a block of the message at hand was sent.
+    /// True if a block of the current message was sent.
     has_sent: bool,
 }
 
 impl Blocks {
-    /// Before the first word.
+    /// Creates the stream of a run.
     pub fn new(rules: Rules) -> Self {
         let Rules { from, bounds, coalesce } = rules;
         let idle_ms = coalesce.as_ref().map(|settings| settings.idle_ms).filter(|&idle_ms| idle_ms > 0);
@@ -55,8 +55,8 @@ impl Blocks {
         Self { from, chunker, coalescer, idle_ms, said_at: None, media: 0, has_sent: false }
     }
 
-    /// More words for the user, or only white space, which is not in `text`. `found` is what the message has asked of the
-    /// house so far.
+    /// Adds text for the user; whitespace that is still held back is not in `text`. `found` contains the directives of
+    /// the message so far.
     pub fn say(&mut self, text: &str, found: &Found, now_ms: u64) -> Vec<Payload> {
         match self.from {
             Break::TextEnd => {
@@ -71,7 +71,7 @@ impl Blocks {
         }
     }
 
-    /// The words are complete, and something else follows: a call, or a thought.
+    /// Ends the current text, because a tool call or reasoning follows.
     pub fn pause(&mut self, found: &Found, now_ms: u64) -> Vec<Payload> {
         match self.from {
             Break::TextEnd => {
@@ -82,7 +82,7 @@ impl Blocks {
         }
     }
 
-    /// The message is complete: all of it goes, so that nothing of it comes after what tools do.
+    /// Ends the message and sends all of it, so that nothing of it arrives after the effects of tools.
     pub fn end_message(&mut self, found: &Found, now_ms: u64) -> Vec<Payload> {
         let mut rest = self.chunker.finish();
         let is_new = found.media.len() > self.media;
@@ -95,24 +95,24 @@ impl Blocks {
         sent
     }
 
-    /// The run is over: what was held back goes.
+    /// Ends the run and sends what was held back.
     pub fn finish(&mut self) -> Vec<Payload> {
         self.coalescer.as_mut().map(Coalescer::finish).unwrap_or_default()
     }
 
-    /// When something is to be sent although nothing comes.
+    /// Returns the time at which [`tick`](Self::tick) must be called if nothing arrives.
     pub fn due(&self) -> Option<u64> {
         let complete = self.said_at.zip(self.idle_ms).map(|(said_at, idle_ms)| said_at.saturating_add(idle_ms));
         complete.into_iter().chain(self.coalescer.as_ref().and_then(Coalescer::due)).min()
     }
 
-    /// The time has come, perhaps. `trailing` is the white space that follows the words so far.
+    /// Sends what is due. `trailing` is the whitespace after the text so far.
     pub fn tick(&mut self, trailing: &str, found: &Found, now_ms: u64) -> Vec<Payload> {
         let mut sent = Vec::new();
         let is_due = |said_at: &mut u64| self.idle_ms.is_some_and(|idle_ms| said_at.saturating_add(idle_ms) <= now_ms);
         if let Some(said_at) = self.said_at.take_if(is_due) {
             let complete = self.chunker.release(trailing);
-            // They have waited since they came.
+            // They have waited since they arrived.
             sent = self.send(complete, found, said_at);
         }
         sent.extend(self.coalescer.as_mut().and_then(|coalescer| coalescer.tick(now_ms)));
@@ -120,12 +120,12 @@ impl Blocks {
         sent
     }
 
-    /// Whether the user has read some of the message at hand.
+    /// True if a part of the current message was sent.
     pub fn has_sent(&self) -> bool {
         self.has_sent
     }
 
-    /// The message at hand is void. Nothing of it was sent.
+    /// Discards the current message, of which nothing was sent.
     pub fn rewind(&mut self) {
         drop(self.chunker.finish());
         drop(self.coalescer.as_mut().and_then(Coalescer::flush));
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(texts(&blocks.tick("", &found, 1000)), ["One, two.\n\nThree, four."]);
     }
 
-    /// Acceptance D15: white space after the last words is held back by the reader of the stream.
+    /// Acceptance D15: whitespace after the last text is held back by the stream parser.
     #[test]
     fn a_complete_paragraph_goes_when_nothing_comes() {
         let settings = coalesce::Settings { min: 5, max: 100, idle_ms: 500, joiner: "\n\n" };

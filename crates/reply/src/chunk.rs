@@ -1,25 +1,25 @@
-//! An answer cut into blocks while it is written: at good places, and never so that a code block falls apart.
+//! Cuts a reply into blocks while it is generated: at good positions, and without breaking code blocks.
 //!
-//! Where a cut falls depends on the text alone, never on the pieces in which it comes: a cut is made when the first
-//! character is seen that no later one can make it wrong. Lengths are counted in characters (the original counts UTF-16
-//! units, so that its blocks with emoji are shorter).
+//! The position of a cut depends on the text alone, never on how it is split into deltas: a cut is made at the first
+//! character after which no later one can invalidate it. Lengths are counted in characters (OpenClaw counts UTF-16
+//! units, so its blocks with emoji are shorter).
 
 mod block;
 
 use self::block::{Block, Cut, Mark, Search, Start, Step};
 
-/// How long blocks are and where they like to end.
+/// Size of blocks and preferred positions of cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// No block is cut shorter than this, as long as there is another way.
+    /// Minimum number of characters of a block, unless there is no other way.
     pub min: usize,
-    /// No block is longer than this, fences that were added included.
+    /// Maximum number of characters of a block, including added fences.
     pub max: usize,
-    /// Where a block likes to end.
+    /// Preferred position of cuts.
     pub prefer: Prefer,
 }
 
-/// Where a block likes to end. Only in need it ends elsewhere: at the end of a line, of a sentence, of a word.
+/// Preferred position of cuts. If there is none, a block ends at the end of a line, sentence or word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Prefer {
     /// Before a blank line.
@@ -32,7 +32,7 @@ pub enum Prefer {
 }
 
 impl Prefer {
-    /// What makes one text again of two blocks that were cut there.
+    /// Returns the separator that joins two blocks cut at this position.
     pub fn joiner(self) -> &'static str {
         match self {
             Self::Paragraph => "\n\n",
@@ -44,21 +44,21 @@ impl Prefer {
 
 /// Cuts one text into blocks.
 ///
-/// Nothing but white space at the cuts is lost. A cut inside a fence closes it and opens it again in the next block with
-/// the same line, if `max` leaves room for that (a tenth at least). No grapheme is cut unless it alone is longer than a block.
+/// Only whitespace at the cuts is lost. A cut inside a fence closes it and reopens it in the next block with the same
+/// line, if `max` leaves enough space (a tenth at least). A grapheme is cut only if it alone is longer than a block.
 #[derive(Debug, Clone)]
 pub struct Chunker {
     bounds: Bounds,
-    /// What came and was not given back; before `start` it was.
+    /// Text that was not returned yet starts at `start`.
     text: String,
     start: usize,
-    /// The opening line of the fence in which the block at hand begins, with its line break.
+    /// Opening line, with its line break, of the fence in which the current block starts.
     opening: String,
     block: Block,
 }
 
 impl Chunker {
-    /// At the start of a text. Bounds that make no sense are made to: `max` is at least 1, `min` between 1 and `max`.
+    /// Creates a chunker. Invalid bounds are corrected: `max` is at least 1, `min` between 1 and `max`.
     pub fn new(bounds: Bounds) -> Self {
         Self::at(Start::Text, bounds)
     }
@@ -69,21 +69,21 @@ impl Chunker {
         Self { bounds, text: String::new(), start: 0, opening: String::new(), block: Block::new(start) }
     }
 
-    /// Takes more of the text and gives back the blocks that are certain now. A block ends at the first preferred place
-    /// past `min`, unless a fence follows, which belongs to the words before it; or, when `max` is reached, at the last
-    /// good place.
+    /// Adds text and returns the blocks that are certain now. A block ends at the first preferred position past `min`,
+    /// unless a fence follows, which belongs to the text before it; or, when `max` is reached, at the last good
+    /// position.
     pub fn push(&mut self, text: &str) -> Vec<String> {
         self.text.push_str(text);
         self.drain(Search::Soon)
     }
 
-    /// Takes more of the text and leaves all cuts to [`finish`](Self::finish), which then makes as few as it can.
+    /// Adds text and leaves all cuts to [`finish`](Self::finish), which then makes as few as possible.
     pub fn hold(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
-    /// Nothing has come for a while: gives back the text up to its last preferred place, or all of it if it ends with a
-    /// complete line. `trailing` is white space that is known to follow and has not been pushed.
+    /// Called after an idle period: returns the text up to its last preferred position, or all of it if it ends with a
+    /// complete line. `trailing` is whitespace that follows and has not been pushed.
     pub fn release(&mut self, trailing: &str) -> Vec<String> {
         let mut ahead = self.clone();
         let mut blocks = ahead.push(trailing);
@@ -91,14 +91,14 @@ impl Chunker {
             blocks.extend(ahead.cut(Cut::Outside(mark)));
             blocks.extend(ahead.drain(Search::Soon));
         }
-        // White space that comes once more, with the next words, stands before a block and is left away.
+        // The trailing whitespace will be pushed again with the next text; at the start of a block it is dropped.
         if !blocks.is_empty() {
             *self = ahead;
         }
         blocks
     }
 
-    /// The text is over: gives back the rest. What comes after is another text.
+    /// Ends the text and returns the remainder. Later text starts a new one.
     pub fn finish(&mut self) -> Vec<String> {
         let mut blocks = self.drain(Search::Late);
         let rest = self.rest();
@@ -131,7 +131,7 @@ impl Chunker {
         blocks
     }
 
-    /// Ends the block at hand and begins the next one.
+    /// Ends the current block and starts the next one.
     fn cut(&mut self, cut: Cut) -> Option<String> {
         let text = &self.text[self.start..];
         let start = |mark: &Mark| if text[..mark.next].ends_with('\n') { Start::Line } else { Start::Word };
@@ -146,7 +146,7 @@ impl Chunker {
             }
             Cut::Inside(mark, fence) => {
                 let opening = std::mem::replace(&mut self.opening, fence.opening.clone());
-                // A fence with nothing in it is left away; it is opened again before its first words.
+                // An empty fence is omitted; it is reopened before its first text.
                 let is_added = !fence.closing.is_empty();
                 let words = if is_added { &text[..mark.end] } else { text[..mark.end].trim_end() };
                 let content = if is_added { words.get(fence.content..).unwrap_or_default() } else { words };
@@ -158,7 +158,7 @@ impl Chunker {
         }
     }
 
-    /// What has not been cut, if it is worth a block.
+    /// Returns the text that has not been cut, if it is worth a block.
     fn rest(&self) -> Option<String> {
         let words = self.text[self.start..].trim_end();
         (!words.trim_start().is_empty() && !self.block.is_only_closing(words)).then(|| self.opening.clone() + words)
@@ -166,7 +166,7 @@ impl Chunker {
 }
 
 /// Cuts the end of a long text, which fits into one block, once more: at blank lines, the last of these parts at line
-/// ends, and the last of these after its last full sentence.
+/// ends, and the last of these after its last complete sentence.
 fn tail(rest: String, bounds: Bounds) -> Vec<String> {
     let (places, has_sentences): (&[Prefer], bool) = match bounds.prefer {
         Prefer::Paragraph => (&[Prefer::Paragraph, Prefer::Newline], true),
@@ -189,7 +189,7 @@ fn tail(rest: String, bounds: Bounds) -> Vec<String> {
     blocks
 }
 
-/// The full sentences of a text, and what follows them.
+/// Returns the complete sentences of a text, and the text after them.
 fn sentences(text: &str, bounds: Bounds) -> Vec<String> {
     let mut parts = Chunker::at(Start::Line, Bounds { min: 1, ..bounds });
     parts.hold(text);

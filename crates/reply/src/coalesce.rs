@@ -1,28 +1,28 @@
-//! Small blocks that come soon after each other, made one message.
+//! Merges small consecutive blocks into one message.
 //!
-//! Time comes in as a number of milliseconds of any clock that does not go back.
+//! Time is passed in as milliseconds of any monotonic clock.
 
 use crate::payload::Payload;
 
-/// When blocks become one message.
+/// Merge settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// A message shorter than this many characters waits for more, even when nothing comes.
+    /// Minimum number of characters of a message; a shorter one waits for more, even when idle.
     pub min: usize,
-    /// No message that was put together has more characters.
+    /// Maximum number of characters of a merged message.
     pub max: usize,
-    /// How long nothing has to come until a message of at least `min` goes; 0 for never.
+    /// Idle time after which a message of at least `min` is sent; 0 for never.
     pub idle_ms: u64,
-    /// What stands between two blocks; see [`Prefer::joiner`](crate::chunk::Prefer::joiner).
+    /// Separator of two blocks; see [`Prefer::joiner`](crate::chunk::Prefer::joiner).
     pub joiner: &'static str,
 }
 
-/// Puts blocks together until they are worth a message.
+/// Merges blocks until they are worth a message.
 #[derive(Debug)]
 pub struct Coalescer {
     settings: Settings,
     waiting: Option<Waiting>,
-    /// Sounds wait for the end, because a voice tag that comes later holds for all of them.
+    /// Audio waits for the end, because a later voice tag applies to all of it.
     sounds: Vec<Payload>,
     is_voice: bool,
 }
@@ -35,12 +35,12 @@ struct Waiting {
 }
 
 impl Coalescer {
-    /// With nothing in it.
+    /// Creates an empty coalescer.
     pub fn new(settings: Settings) -> Self {
         Self { settings, waiting: None, sounds: Vec::new(), is_voice: false }
     }
 
-    /// Takes a block and gives back what is to be sent now, in order.
+    /// Adds a block and returns what is to be sent now, in order.
     pub fn add(&mut self, block: Payload, now_ms: u64) -> Vec<Payload> {
         self.is_voice |= block.is_voice;
         if block.is_empty() {
@@ -72,12 +72,12 @@ impl Coalescer {
         sent
     }
 
-    /// When [`tick`](Self::tick) is to be called, if nothing is added before.
+    /// Returns the time at which [`tick`](Self::tick) must be called, if nothing is added before.
     pub fn due(&self) -> Option<u64> {
         self.waiting.as_ref()?.due
     }
 
-    /// Gives back what has waited long enough. Too little goes on waiting.
+    /// Returns what has waited long enough. Messages below the minimum keep waiting.
     pub fn tick(&mut self, now_ms: u64) -> Option<Payload> {
         let again = self.due_after(now_ms);
         let waiting = self.waiting.as_mut()?;
@@ -91,12 +91,12 @@ impl Coalescer {
         self.flush()
     }
 
-    /// Gives back the words that wait, however few. Sounds stay.
+    /// Returns the waiting text, however short. Audio stays.
     pub fn flush(&mut self) -> Option<Payload> {
         self.waiting.take().map(|waiting| waiting.payload)
     }
 
-    /// Gives back all that is left: the words, then the sounds, as voice messages if any block had the voice tag.
+    /// Returns everything that is left: the text, then audio, as voice messages if any block had the voice tag.
     pub fn finish(&mut self) -> Vec<Payload> {
         let is_voice = std::mem::take(&mut self.is_voice);
         let sounds = std::mem::take(&mut self.sounds).into_iter().map(|sound| Payload { is_voice, ..sound });
@@ -109,7 +109,7 @@ impl Coalescer {
 }
 
 impl Waiting {
-    /// Whether a block belongs to the same message and fits into it.
+    /// True if a block belongs to the same message and fits into it.
     fn takes(&self, block: &Payload, chars: usize, settings: &Settings) -> bool {
         let of = |payload: &Payload| (payload.kind, payload.is_voice);
         of(&self.payload) == of(block)
@@ -124,7 +124,7 @@ impl Waiting {
     }
 }
 
-/// Whether a path or address names a sound, by its ending.
+/// True if a path or URL has an audio file extension.
 fn is_sound(source: &str) -> bool {
     let path = source.split(['?', '#']).next().unwrap_or(source);
     let Some((_, ending)) = path.rsplit_once('.') else { return false };

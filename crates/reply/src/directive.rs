@@ -1,11 +1,11 @@
-//! Directives in double square brackets: which message a reply answers, and whether its sound is a voice message.
+//! Parser of directives in double square brackets: the message that a reply answers, and voice messages.
 
 use crate::{
     payload::ReplyTo,
     tags::{Look, begins},
 };
 
-/// A wish about how the reply is sent.
+/// A directive about how the reply is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Directive {
     /// `[[reply_to_current]]`, `[[reply_to:<id>]]`.
@@ -18,7 +18,8 @@ const CURRENT: &str = "reply_to_current";
 const VOICE: &str = "audio_as_voice";
 const TO: &str = "reply_to";
 
-/// Reads a piece of text that begins with `[[`. Call it after each character: it looks at the last ones for the end.
+/// Parses a text that starts with `[[`. Must be called after each character: only the last ones are checked for the
+/// end.
 pub(crate) fn look(candidate: &str) -> Look<Directive> {
     let Some(inner) = candidate.strip_prefix("[[") else { return Look::Never };
     match inner.strip_suffix("]]") {
@@ -40,7 +41,7 @@ fn parse(inner: &str) -> Option<Directive> {
 }
 
 fn could_be(inner: &str) -> Look<Directive> {
-    // The first of the two closing brackets may be there; a bracket before that belongs to no directive.
+    // The first of the two closing brackets may be present; a bracket before that belongs to no directive.
     let (inner, is_closing) = inner.strip_suffix(']').map_or((inner, false), |inner| (inner, true));
     let word = inner.trim_start();
     let is_start = |name| begins(name, word) || (word.trim_end().len() < word.len() && is_name(name, word));
@@ -56,7 +57,7 @@ fn is_name(name: &str, word: &str) -> bool {
     word.trim_end().eq_ignore_ascii_case(name)
 }
 
-/// What follows `reply_to:`.
+/// Returns the text after `reply_to:`.
 fn after_colon(inner: &str) -> Option<&str> {
     if !begins(inner, TO) {
         return None;

@@ -1,69 +1,68 @@
-//! The edges of a text that comes in pieces. White space at both ends goes, and so do the words that are meant for the house:
-//! `HEARTBEAT_OK` at either end, `NO_REPLY` at the end or as the whole. What may still turn out to be such an end is held
-//! back; everything else goes on at once.
+//! Trims a streamed text at both ends: whitespace and the control tokens, `HEARTBEAT_OK` at either end, `NO_REPLY` at
+//! the end or as the whole text. A possible end is held back; everything else is passed on at once.
 
 use crate::{heartbeat, silent, tags::begins};
 
-/// Takes the edges off a text that comes in pieces.
+/// Trims a streamed text.
 #[derive(Debug, Default)]
 pub(crate) struct Edges {
-    /// What may turn out to be the end.
+    /// Text that may turn out to be the end.
     held: String,
     at: At,
-    /// The words in what is held.
+    /// Tokens in `held`.
     words: Words,
-    /// The last character that went on; none as long as the text has not begun.
+    /// Last character that was passed on; `None` before the text starts.
     last: Option<char>,
     has_heartbeat: bool,
 }
 
-/// Which words there are.
+/// Tokens that were found.
 #[derive(Debug, Clone, Copy, Default)]
 struct Words {
     silent: bool,
     heartbeat: bool,
 }
 
-/// Where in a possible end we are.
+/// Position in a possible end.
 #[derive(Debug, Clone, Copy, Default)]
 enum At {
-    /// Nothing is held.
+    /// Nothing is held back.
     #[default]
     Text,
-    /// Before a word: white space, then perhaps its dress.
+    /// Before a token: whitespace, then possibly decoration.
     Before { is_dressed: bool },
-    /// So far into a word.
+    /// This far into a token.
     Word(&'static str, usize),
-    /// In a simple HTML tag around a word; where it starts in what is held.
+    /// In a simple HTML tag around a token; its offset in `held`.
     Tag(usize),
-    /// After a word: its dress, punctuation, white space.
+    /// After a token: decoration, punctuation, whitespace.
     After,
 }
 
 impl Edges {
-    /// Takes the next piece; what is certainly text goes to `out`.
+    /// Processes the next piece; certain text is appended to `out`.
     pub(crate) fn push(&mut self, text: &str, out: &mut String) {
         for c in text.chars() {
             self.take(c, out);
         }
     }
 
-    /// White space at the end of the text so far, which is held back because the text may end with it.
+    /// Returns the whitespace at the end of the text so far, which is held back because the text may end with it.
     pub(crate) fn trailing(&self) -> &str {
         &self.held[..self.held.len() - self.held.trim_start().len()]
     }
 
-    /// Whether the text is `NO_REPLY` and nothing else, if it ends here.
+    /// True if the text, should it end here, is `NO_REPLY` and nothing else.
     pub(crate) fn is_silent(&self) -> bool {
         self.is_end() && self.last.is_none() && self.words.silent
     }
 
-    /// Whether `HEARTBEAT_OK` is at one of its ends, if it ends here.
+    /// True if the text, should it end here, has `HEARTBEAT_OK` at one of its ends.
     pub(crate) fn is_heartbeat(&self) -> bool {
         self.has_heartbeat || (self.is_end() && self.words.heartbeat)
     }
 
-    /// The text ended.
+    /// Ends the text.
     pub(crate) fn finish(&mut self, out: &mut String) {
         if self.is_end() {
             return;
@@ -74,7 +73,7 @@ impl Edges {
         out.push_str(rest.unwrap_or(&held).trim_end());
     }
 
-    /// Whether what is held is an end that goes: only words, dress and white space.
+    /// True if `held` is an end to be removed: only tokens, decoration and whitespace.
     fn is_end(&self) -> bool {
         let is_whole = match self.at {
             At::Word(word, at) => at == word.len(),
@@ -99,7 +98,7 @@ impl Edges {
         }
     }
 
-    /// What is held was not the end.
+    /// Releases `held`, which was not the end.
     fn let_go(&mut self, c: char, out: &mut String) {
         let mut held = std::mem::take(&mut self.held);
         (self.at, self.words) = (At::Text, Words::default());
@@ -125,7 +124,7 @@ impl Edges {
         }
     }
 
-    /// Where this character leads; `None` if what is held and this is no possible end.
+    /// Returns the next state; `None` if `held` and this character cannot be an end.
     fn step(&self, c: char) -> Option<At> {
         match self.at {
             At::Text if c.is_whitespace() => Some(At::Before { is_dressed: false }),
@@ -155,7 +154,7 @@ impl Edges {
         if is_gap(c) { Some(At::After) } else { self.begin(c) }
     }
 
-    /// The start of a word or of a tag.
+    /// Returns the state at the start of a token or tag.
     fn begin(&self, c: char) -> Option<At> {
         let words = [silent::TOKEN, heartbeat::TOKEN];
         if c == '<' {
@@ -164,7 +163,7 @@ impl Edges {
         words.into_iter().find(|word| self.fits(word, 0, c)).map(|word| At::Word(word, 1))
     }
 
-    /// Whether a word goes on with this character. As the whole text `NO_REPLY` counts in any case.
+    /// True if a token continues with this character. As the whole text, `NO_REPLY` is case-insensitive.
     fn fits(&self, word: &str, at: usize, c: char) -> bool {
         let expected = word.as_bytes().get(at).map(|byte| char::from(*byte));
         let any_case = self.last.is_none() && word == silent::TOKEN;
@@ -172,27 +171,27 @@ impl Edges {
     }
 }
 
-/// Whether a word that follows this character is part of something longer, such as a path.
+/// True if a token after this character is part of something longer, such as a path.
 fn joins(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '/' | '\\' | '-' | '=' | '#' | '$' | '@' | '&' | '+' | '%')
 }
 
-/// Quotes, emphasis and brackets around a word.
+/// True for quotes, emphasis and brackets around a token.
 fn is_dress(c: char) -> bool {
     matches!(c, '*' | '_' | '`' | '~' | '"' | '\'' | '(' | ')' | '[' | ']' | '“' | '”' | '‘' | '’' | '«' | '»')
 }
 
-/// Dress that can only stand behind a word.
+/// True for decoration that can only follow a token.
 fn is_closing(c: char) -> bool {
     matches!(c, ')' | ']' | '”' | '»')
 }
 
-/// What may follow a word at the end.
+/// True for characters that may follow a token at the end.
 fn is_gap(c: char) -> bool {
     is_dress(c) || c.is_whitespace() || matches!(c, '.' | '!' | '?' | ',' | ':' | ';' | '…' | '。' | '-' | '–' | '—')
 }
 
-/// HTML tags that only dress a word.
+/// HTML tags that only decorate a token.
 const TAGS: [&str; 11] = ["b", "i", "p", "u", "br", "em", "div", "pre", "code", "span", "strong"];
 
 fn is_tag(opening: &str) -> bool {
@@ -209,7 +208,7 @@ fn name(opening: &str) -> &str {
     opening.trim_start_matches('<').trim_start_matches('/')
 }
 
-/// A text without the dress at its start.
+/// Strips the decoration at the start of a text.
 pub(crate) fn undress(text: &str) -> &str {
     let mut text = text.trim_start_matches(is_dress);
     while let Some((tag, rest)) = text.split_once('>')

@@ -1,12 +1,12 @@
-//! What went wrong, in words that say what to do about it.
+//! Explains errors to users, with advice.
 //!
-//! Only an error is explained. An answer that speaks of errors is an answer: a text is taken for an error by where it
-//! comes from or by a provider's own form, never by what it talks about. And no error makes anybody forget a
-//! conversation: the words name `/compact` and `/new`, the user decides.
+//! Only errors are explained. An answer about errors is an answer: a text counts as an error because of its origin or a
+//! provider's own error format, never because of its subject. No error discards a conversation: the text names
+//! `/compact` and `/new`, and the user decides.
 
 use serde_json::Value;
 
-/// How much of an error that nobody knows is shown, in characters.
+/// Maximum number of characters shown of an unknown error.
 const MOST: usize = 600;
 
 const OVERFLOW: &[&str] = &[
@@ -33,13 +33,13 @@ const ORDER: &[&str] = &["incorrect role information", "roles must alternate", "
 const NO_MONEY: &[&str] =
     &["payment required", "insufficient credits", "insufficient_quota", "credit balance", "plans & billing"];
 
-/// What a person is told of an error that ended a run. What a provider said as it is, is explained; what the house says,
-/// which names who was asked and what to do, stays as it is.
+/// Returns the message for an error that ended a run. A provider's raw error is explained; Homard's own messages, which
+/// name the model and a remedy, are left unchanged.
 pub fn told(error: &str) -> String {
     if error.trim().is_empty() || is_error_text(error) { explain(error) } else { error.trim().to_owned() }
 }
 
-/// What a user is told about an error. It must be one: nothing here is for the words of an answer.
+/// Explains an error to the user. The text must be an error, not an answer.
 pub fn explain(error: &str) -> String {
     let error = error.trim();
     let lower = error.to_lowercase();
@@ -65,7 +65,7 @@ pub fn explain(error: &str) -> String {
                 one with /new; this one is kept."
             .to_owned();
     }
-    // Before the refusals: some providers call an empty account a wrong request.
+    // Checked first: some providers report an empty account as an invalid request.
     if is_about_money(&lower) {
         return "The account at the model's provider is empty. Add credit there, or choose another model with /model."
             .to_owned();
@@ -86,8 +86,8 @@ pub fn explain(error: &str) -> String {
     }
 }
 
-/// Whether an assistant's text is nothing but an error in a provider's own form. Prose about errors is not, and neither
-/// is any other JSON.
+/// True if an assistant's text is nothing but an error in a provider's own format. Prose about errors and other JSON is
+/// not.
 pub fn is_error_text(text: &str) -> bool {
     Report::read(text.trim()).is_some()
 }
@@ -99,7 +99,7 @@ fn is_overflow(lower: &str) -> bool {
     is_large || is_long || OVERFLOW.iter().any(|phrase| lower.contains(phrase))
 }
 
-/// Whether a status 400 speaks of roles.
+/// True if a status 400 is about roles.
 fn is_about_roles(lower: &str) -> bool {
     let mut words = words(lower);
     words.any(|word| word == "400") && words.any(|word| matches!(word, "role" | "roles"))
@@ -121,7 +121,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// What a provider said.
+/// A parsed provider error.
 struct Report {
     status: Option<u16>,
     /// The provider's name for the kind of error.
@@ -131,7 +131,7 @@ struct Report {
 }
 
 impl Report {
-    /// Reads a provider's error object, perhaps after a status or a word such as `Error:`.
+    /// Parses a provider's error object, possibly after a status or a word such as `Error:`.
     fn read(text: &str) -> Option<Self> {
         let (head, body) = text.split_at(text.find('{')?);
         let mut status = None;
@@ -145,14 +145,14 @@ impl Report {
         let error = outer.get("error")?;
         let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).map(str::to_owned);
         let kind = text(error, "type").filter(|kind| kind.ends_with("_error") || kind == "insufficient_quota");
-        // Google's form: a number, and a name in capitals.
+        // Google's format: a number, and a name in capitals.
         let code = error.get("code").and_then(Value::as_u64).and_then(|code| refusal(&code.to_string()));
         let kind = kind.or_else(|| text(error, "status").filter(|_| code.is_some()))?;
         let request = text(&outer, "request_id").or_else(|| text(error, "request_id"));
         Some(Self { status: status.or(code), kind: Some(kind), message: text(error, "message")?, request })
     }
 
-    /// Reads a status with words after it.
+    /// Parses a status followed by text.
     fn of_status(text: &str) -> Option<Self> {
         let bare = text.get(..4).filter(|head| head.eq_ignore_ascii_case("http")).map_or(text, |_| &text[4..]);
         let (status, said) = bare.trim_start().split_at_checked(3)?;
@@ -188,19 +188,19 @@ impl Report {
     }
 }
 
-/// The number of a status that means an error.
+/// Parses an HTTP error status.
 fn refusal(text: &str) -> Option<u16> {
     text.parse().ok().filter(|status| (400..600).contains(status))
 }
 
-/// Without paragraphs that say the same as the one before.
+/// Removes consecutive duplicate paragraphs.
 fn once(text: &str) -> String {
     let mut paragraphs: Vec<_> = text.split("\n\n").collect();
     paragraphs.dedup_by_key(|paragraph| paragraph.trim());
     paragraphs.join("\n\n")
 }
 
-/// The beginning of an error.
+/// Truncates an error message.
 pub(crate) fn cut(text: &str) -> String {
     match text.char_indices().nth(MOST) {
         Some((at, _)) => format!("{}…", text[..at].trim_end()),

@@ -1,22 +1,23 @@
-//! Code fences: lines of backticks or tildes, and what lies between them. [`spans`] finds them in a whole text, [`Lines`]
-//! follows them as the text comes.
+//! Code fences: lines of backticks or tildes, and the text between them. [`spans`] finds them in a complete text,
+//! [`Lines`] tracks them in a streamed one.
 
-/// A fenced stretch of a text, from the start of its opening line to the end of its closing line.
+/// A fenced range of a text, from the start of its opening line to the end of its closing line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// Where its opening line starts, in bytes.
+    /// Byte offset of the opening line.
     pub start: usize,
-    /// Where its closing line ends, before the line break; the end of the text if it is not closed.
+    /// Byte offset of the end of the closing line, before the line break; the end of the text if the fence is not
+    /// closed.
     pub end: usize,
-    /// The opening line, with indent, marks and language.
+    /// Opening line, with indent, marks and language.
     pub open_line: String,
-    /// The spaces before the marks.
+    /// Spaces before the marks.
     pub indent: String,
-    /// The marks.
+    /// Backticks or tildes.
     pub marker: String,
 }
 
-/// The fences of a text, in order.
+/// Returns the fences of a text, in order.
 pub fn spans(text: &str) -> Vec<Fence> {
     let mut found = Vec::new();
     let mut open: Option<Fence> = None;
@@ -40,14 +41,14 @@ pub fn spans(text: &str) -> Vec<Fence> {
     found
 }
 
-/// Whether a text may be cut here: not strictly inside a fence.
+/// True if a text may be cut here: not strictly inside a fence.
 pub fn is_safe(spans: &[Fence], at: usize) -> bool {
-    // The fences are in order, so only the last one that starts before this place can hold it.
+    // The fences are in order, so only the last one that starts before this position can contain it.
     let before = spans.partition_point(|fence| fence.start < at);
     before.checked_sub(1).and_then(|last| spans.get(last)).is_none_or(|fence| at >= fence.end)
 }
 
-/// Indent and marks of a line that opens or closes a fence.
+/// Returns the indent and marks of a line that opens or closes a fence.
 fn marks(line: &str) -> Option<(&str, &str)> {
     let bare = line.trim_start_matches(' ');
     let (indent, bare) = line.split_at(line.len() - bare.len());
@@ -56,24 +57,24 @@ fn marks(line: &str) -> Option<(&str, &str)> {
     (indent.len() <= INDENT && marker.len() >= MARKS).then_some((indent, marker))
 }
 
-/// How far the marks may be indented.
+/// Maximum indent of the marks.
 const INDENT: usize = 3;
-/// How many marks make a fence.
+/// Minimum number of marks of a fence.
 const MARKS: usize = 3;
 
-/// Follows the fences of a text that comes in pieces: one look at each character.
+/// Tracks the fences of a streamed text, looking at each character once.
 #[derive(Debug, Clone, Default)]
 pub struct Lines {
     line: Line,
     open: Option<(char, usize)>,
 }
 
-/// What the line at hand has shown so far.
+/// State of the current line.
 #[derive(Debug, Clone, Copy)]
 enum Line {
     Indent(usize),
     Marks(char, usize),
-    /// It began with so many marks and went on.
+    /// It started with this many marks and continued with other text.
     Marked(char, usize),
     Other,
 }
@@ -85,7 +86,7 @@ impl Default for Line {
 }
 
 impl Lines {
-    /// Takes the next character.
+    /// Processes the next character.
     pub fn push(&mut self, c: char) {
         if c == '\n' {
             if let Line::Marks(mark, count) | Line::Marked(mark, count) = self.line {
@@ -103,7 +104,8 @@ impl Lines {
         };
     }
 
-    /// Whether what comes next lies in a fence; the rest of the opening and of the closing line count as inside.
+    /// True if the next character is inside a fence; the remainder of the opening and of the closing line count as
+    /// inside.
     pub fn is_inside(&self) -> bool {
         let opens = matches!(self.line, Line::Marks(_, count) | Line::Marked(_, count) if count >= MARKS);
         self.open.is_some() || opens
@@ -154,7 +156,7 @@ mod tests {
             let fences = spans(&text);
             let mut lines = Lines::default();
             for (at, c) in text.char_indices() {
-                // A line break belongs to the line that it ends: at the end of a closing line both are right.
+                // A line break belongs to the line that it ends: at the end of a closing line both answers are right.
                 let is_mark = matches!(c, '`' | '~' | ' ');
                 if !is_mark && c != '\n' {
                     prop_assert_eq!(lines.is_inside(), !is_safe(&fences, at), "at {} of {:?}", at, text);

@@ -1,23 +1,23 @@
-//! What stands around the replies: lines of the house before them, a prefix on each, and what they cost after them.
+//! Text around the replies: notices before them, a prefix on each, and token usage after them.
 
 use homard_proto::{SessionId, SessionKey, message::Usage};
 
 use crate::payload::{Kind, Payload};
 
-/// How much of the cost is shown: the setting `responseUsage` of a session.
+/// How much usage is shown: the session setting `responseUsage`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// Nothing.
     #[default]
     Off,
-    /// The tokens and the estimated price.
+    /// Tokens and the estimated cost.
     Tokens,
-    /// The same, and whose session it was.
+    /// The same, and the session key.
     Full,
 }
 
 impl Mode {
-    /// Reads the setting; `on` is an older word for the tokens.
+    /// Parses the setting; `on` is an older name for the tokens.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
             "off" => Some(Self::Off),
@@ -28,8 +28,8 @@ impl Mode {
     }
 }
 
-/// The line about what a run took, if it is wanted and anything is known. A price of nothing is not shown: the account
-/// pays otherwise, or the price is not known.
+/// Returns the usage line of a run, if enabled and known. A cost of zero is not shown: the account is billed
+/// differently, or the price is unknown.
 pub fn usage(mode: Mode, usage: &Usage, session: &SessionKey) -> Option<String> {
     if mode == Mode::Off || (usage.input == 0 && usage.output == 0) {
         return None;
@@ -40,7 +40,7 @@ pub fn usage(mode: Mode, usage: &Usage, session: &SessionKey) -> Option<String> 
     Some(format!("Usage: {} in / {} out{price}{whose}", count(usage.input), count(usage.output)))
 }
 
-/// The line about a message that was too long for the model: it got so many of so many tokens.
+/// Returns the warning about a message that was truncated to `kept` of `all` tokens.
 pub fn truncated(model: &str, (kept, all): (u64, u64)) -> String {
     format!(
         "⚠️ Your message was too long for {model}: of about {} tokens it got about {}, the beginning and the end. Send it in \
@@ -50,7 +50,7 @@ pub fn truncated(model: &str, (kept, all): (u64, u64)) -> String {
     )
 }
 
-/// Puts a warning under the last words; if those went out before, it is a message of its own.
+/// Appends a warning to the last text; if that was already sent, the warning is a message of its own.
 pub fn warn(payloads: &mut Vec<Payload>, line: &str, has_sent: bool) {
     if payloads.is_empty() && has_sent {
         payloads.push(notice(line.to_owned()));
@@ -59,8 +59,8 @@ pub fn warn(payloads: &mut Vec<Payload>, line: &str, has_sent: bool) {
     }
 }
 
-/// Puts a line under the last words. Where there are only media it is a message of its own; where nothing is said, it is
-/// not said either.
+/// Appends a line to the last text. If there is only media, it is a message of its own; if there is no payload, it is
+/// dropped.
 pub fn append(payloads: &mut Vec<Payload>, line: &str) {
     if let Some(last) = payloads.iter_mut().rfind(|payload| !payload.text.trim().is_empty()) {
         last.text = format!("{}\n\n{line}", last.text.trim_end());
@@ -69,7 +69,8 @@ pub fn append(payloads: &mut Vec<Payload>, line: &str) {
     }
 }
 
-/// The lines before the replies of a talkative session: that it is new, and how often it was compacted, if it just was.
+/// Returns the notices before the replies of a verbose session: that it is new, and how often it was compacted, if it
+/// just was.
 pub fn opening(began: Option<&SessionId>, compactions: Option<u64>) -> Vec<Payload> {
     let began = began.map(|id| format!("🧭 This is a new session: {id}"));
     let compacted = compactions.map(|count| match count {
@@ -83,7 +84,7 @@ fn notice(text: String) -> Payload {
     Payload { kind: Kind::Notice, ..Payload::answer(text) }
 }
 
-/// Tokens as people write them: `940`, `1.2k`, `36k`, `1.5m`.
+/// Formats tokens for people: `940`, `1.2k`, `36k`, `1.5m`.
 fn count(tokens: u64) -> String {
     let tenths = |unit: u64| (tokens + unit / 20) / (unit / 10);
     match tokens {
@@ -98,27 +99,27 @@ fn dollars(price: f64) -> String {
     if price >= 0.01 { format!("${price:.2}") } else { format!("${price:.4}") }
 }
 
-/// What the owner wants to see before every message.
+/// Prefix of every message, set by the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(String);
 
-/// What a prefix may speak of, known when the model is chosen.
+/// Values available to a prefix, known when the model is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts<'a> {
-    /// Who runs the model.
+    /// Provider of the model.
     pub provider: Option<&'a str>,
-    /// The model, as the provider calls it.
+    /// Model, by the provider's name.
     pub model: Option<&'a str>,
-    /// How much it thinks.
+    /// Reasoning level.
     pub thinking: Option<&'a str>,
-    /// What the agent calls itself.
+    /// Name of the agent.
     pub name: Option<&'a str>,
 }
 
 impl Prefix {
-    /// Reads the setting `messages.responsePrefix`. `None` if there is nothing to put before a message.
+    /// Parses the setting `messages.responsePrefix`. `None` if the prefix is empty.
     ///
-    /// `auto` is the agent's name in brackets. What stands in braces and is not known stays as it is.
+    /// `auto` is the agent's name in brackets. Unknown placeholders in braces are left unchanged.
     pub fn new(setting: &str, facts: Facts<'_>) -> Option<Self> {
         let setting = setting.trim();
         let text = match setting {
@@ -128,7 +129,7 @@ impl Prefix {
         (!text.is_empty()).then_some(Self(text))
     }
 
-    /// A payload with the prefix before its words. Every message gets it, none gets it twice.
+    /// Adds the prefix to the text of a payload. Every message gets it once.
     pub fn apply(&self, payload: Payload) -> Payload {
         if payload.text.trim().is_empty() || payload.text.starts_with(&self.0) {
             return payload;
@@ -164,7 +165,7 @@ impl Facts<'_> {
     }
 }
 
-/// A model's name without whose it is and when it came out.
+/// Strips the owner and the release date from a model name.
 fn short(model: &str) -> &str {
     let name = model.rsplit('/').next().unwrap_or(model);
     match name.rsplit_once('-') {
@@ -223,7 +224,7 @@ mod tests {
         let mut said = vec![Payload::answer("One")];
         warn(&mut said, "Cut", false);
         assert_eq!(said, [Payload::answer("One\n\nCut")]);
-        // What was said has gone out in blocks; where nothing was, nothing is said.
+        // The text was already sent in blocks; without any text the warning is dropped.
         let (mut sent, mut silence) = (Vec::new(), Vec::new());
         warn(&mut sent, "Cut", true);
         warn(&mut silence, "Cut", false);

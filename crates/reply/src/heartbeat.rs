@@ -1,25 +1,26 @@
-//! `HEARTBEAT_OK`: the word with which a model answers a heartbeat when there is nothing to do.
+//! `HEARTBEAT_OK`: the token with which a model answers a heartbeat if there is nothing to do.
 
 use crate::{
     edge,
     spoken::{Rules, Said, read},
 };
 
-/// The word.
+/// The token.
 pub const TOKEN: &str = "HEARTBEAT_OK";
 
-/// What an answer to a heartbeat means.
+/// Meaning of an answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing was said.
+    /// The answer is empty.
     Empty,
     /// There is nothing to do.
     Nothing,
-    /// This.
+    /// The answer has this content.
     Words(String),
 }
 
-/// Reads an answer to a heartbeat. Beside the word, up to `ack_max` characters count as nothing, but media never does.
+/// Interprets an answer to a heartbeat. Beside the token, up to `ack_max` characters count as nothing; media always
+/// counts.
 pub fn answer(said: Said, ack_max: usize) -> Answer {
     let is_short = said.text.chars().count() <= ack_max;
     match (said.text.is_empty() && said.found.media.is_empty(), said.found.is_heartbeat || said.found.is_silent) {
@@ -30,13 +31,13 @@ pub fn answer(said: Said, ack_max: usize) -> Answer {
     }
 }
 
-/// Whether an answer to a heartbeat says that there is nothing to do.
+/// True if an answer to a heartbeat means that there is nothing to do.
 pub fn is_ack(text: &str, ack_max: usize) -> bool {
     answer(read(text, Rules::default()), ack_max) == Answer::Nothing
 }
 
-/// A text without the words at its start, as many as there are; `None` if there are none. What follows is kept as it is, but
-/// for the white space before it.
+/// Strips all tokens at the start of a text; `None` if there are none. The text after them is kept unchanged, except
+/// for leading whitespace.
 pub(crate) fn strip_start(text: &str) -> Option<&str> {
     std::iter::successors(strip_one(text), |rest| strip_one(rest)).last()
 }
@@ -44,7 +45,7 @@ pub(crate) fn strip_start(text: &str) -> Option<&str> {
 fn strip_one(text: &str) -> Option<&str> {
     let bare = edge::undress(text);
     let after = bare.strip_prefix(TOKEN)?;
-    // Emphasis after a bare word belongs to the text.
+    // Emphasis after an undecorated token belongs to the text.
     let after = if bare.len() < text.len() { edge::undress(after) } else { after };
     let rest = after.trim_start_matches(['.', '!', ',', ':', ';', '…']);
     let is_word = rest.is_empty() || rest.starts_with(char::is_whitespace);
@@ -60,7 +61,7 @@ mod tests {
         (said.text, said.found.is_heartbeat)
     }
 
-    // The recorded cases of normal runs. Case 142.
+    // Recorded cases of normal runs. Case 142.
     #[test]
     fn the_word_is_taken_off_either_edge() {
         let cases = [
@@ -68,7 +69,7 @@ mod tests {
             ("HEARTBEAT_OK all good", "all good", true),
             ("**HEARTBEAT_OK**", "", true),
             ("<b>HEARTBEAT_OK</b>", "", true),
-            // Fixed: the original makes one line of the rest.
+            // Fixed: OpenClaw collapses the remaining text into one line.
             ("line1\n\nline2 HEARTBEAT_OK", "line1\n\nline2", true),
             ("mid HEARTBEAT_OK mid", "mid HEARTBEAT_OK mid", false),
         ];
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    // The recorded cases of heartbeat runs. Case 143.
+    // Recorded cases of heartbeat runs. Case 143.
     #[test]
     fn a_short_rest_counts_as_nothing_to_do() {
         let with = |count| format!("HEARTBEAT_OK {}", "x".repeat(count));

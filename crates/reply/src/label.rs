@@ -1,29 +1,29 @@
-//! A tool call in one line: a sign, a name for people, and what it was about.
+//! One-line labels of tool calls: an emoji, a display name, and the subject of the call.
 //!
-//! Only what names the matter is shown: a path, a command, an address. What is written to a file or a person is not.
+//! Only the identifying argument is shown: a path, a command, a URL. Content written to a file or a person is not.
 
 mod tools;
 
 use serde_json::Value;
 
-/// How long what a call was about may be, in characters.
+/// Maximum number of characters of a subject.
 const LONGEST: usize = 120;
-/// How many matters one line names.
+/// Maximum number of subjects in one line.
 const MOST: usize = 10;
 /// Arguments that are paths.
 const PATHS: &[&str] = &["path", "paths", "file_path", "filePath", "image", "pdf", "pdfs"];
 
-/// How a channel shows text.
+/// How a channel renders text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
     /// As it is.
     #[default]
     Plain,
-    /// As markdown, so that paths and commands are shown as code.
+    /// As Markdown: paths and commands are shown as code.
     Markdown,
 }
 
-/// What a call was about.
+/// Subject of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matter {
     /// How a command was run: `elevated`, `pty`.
@@ -32,8 +32,8 @@ pub struct Matter {
     is_path: bool,
 }
 
-/// What a call is about, by its arguments; most tools name one matter, a patch one for each file. `home` is the user's
-/// home, which is shown as `~`.
+/// Returns the subjects of a call, from its arguments; most tools have one, a patch has one per file. `home` is the
+/// user's home directory, shown as `~`.
 pub fn matters(tool: &str, arguments: &Value, home: Option<&str>) -> Vec<Matter> {
     if tool == "apply_patch" {
         let patch = arguments.get("input").or_else(|| arguments.get("patch")).and_then(Value::as_str);
@@ -55,7 +55,7 @@ pub fn matters(tool: &str, arguments: &Value, home: Option<&str>) -> Vec<Matter>
     matters
 }
 
-/// Calls of one tool in one line. Paths in the same folder are put together.
+/// Summarizes calls of one tool in one line. Paths in the same folder are grouped.
 pub fn summary(tool: &str, matters: &[Matter], style: Style) -> String {
     let title = title(tool);
     let mut parts: Vec<String> = Vec::new();
@@ -75,7 +75,7 @@ pub fn summary(tool: &str, matters: &[Matter], style: Style) -> String {
     if parts.is_empty() { title } else { format!("{title}: {}", parts.join("; ")) }
 }
 
-/// The sign and the name of a tool.
+/// Returns the emoji and the display name of a tool.
 pub fn title(tool: &str) -> String {
     match find(tool) {
         Some(known) => format!("{} {}", known.sign, known.label),
@@ -94,7 +94,7 @@ fn find(tool: &str) -> Option<&'static tools::Tool> {
     tools::TOOLS.get(at)
 }
 
-/// The words of an argument, if it has any.
+/// Returns the text of an argument, if it has any.
 fn told(value: &Value) -> Option<Vec<String>> {
     let words = match value {
         Value::String(words) => vec![words.clone()],
@@ -106,7 +106,7 @@ fn told(value: &Value) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// The files of a patch.
+/// Returns the files of a patch.
 fn patched(patch: &str) -> impl Iterator<Item = &str> {
     let marks = ["*** Add File: ", "*** Update File: ", "*** Delete File: "];
     patch.lines().filter_map(move |line| marks.iter().find_map(|mark| line.strip_prefix(mark)))
@@ -124,7 +124,7 @@ impl Matter {
     }
 }
 
-/// A text with the home as `~`, where it is a path or the beginning of one.
+/// Replaces the home directory by `~` where it is a path or the start of one.
 fn at_home(text: &str, home: Option<&str>) -> String {
     let Some(home) = home.map(|home| home.trim_end_matches('/')).filter(|home| !home.is_empty()) else {
         return text.to_owned();
@@ -145,7 +145,7 @@ fn at_home(text: &str, home: Option<&str>) -> String {
     shown + &text[done..]
 }
 
-/// The matters in order, paths of one folder as one: `src/{a.rs, b.rs}`.
+/// Returns the subjects in order, with paths of one folder grouped: `src/{a.rs, b.rs}`.
 fn grouped(matters: &[Matter]) -> Vec<(&[&'static str], String)> {
     let mut groups: Vec<(&Matter, Option<&str>, Vec<&str>)> = Vec::new();
     for matter in matters {
@@ -168,7 +168,7 @@ fn grouped(matters: &[Matter]) -> Vec<(&[&'static str], String)> {
     groups.into_iter().map(|group| (group.0.flags.as_slice(), line(group))).collect()
 }
 
-/// Words as code. Marks in them get more marks around them.
+/// Formats text as code. Text with backticks gets a longer delimiter.
 fn code(words: &str, style: Style) -> String {
     match style {
         Style::Plain => words.to_owned(),

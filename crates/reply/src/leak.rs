@@ -1,9 +1,10 @@
-//! Tool calls that a provider left in the text: what follows `[Tool Call: …]`, `[Tool Result for ID …]` and `<invoke>`.
-//! This room follows one such remnant to its end; the text is held back meanwhile and goes out if it was none.
+//! Recognizes tool calls that a provider leaked into the text: what follows `[Tool Call: …]`, `[Tool Result for ID …]`
+//! and `<invoke>`. This module follows one such remnant to its end; the text is held back meanwhile and released if it
+//! was none.
 
 use crate::tags::{Look, begins};
 
-/// What a marker in square brackets announces.
+/// Kind of a marker in square brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Marker {
     /// `[Tool Call: …]`
@@ -12,7 +13,7 @@ pub(crate) enum Marker {
     Result,
 }
 
-/// Reads a piece of text that begins with `[`. Call it after each character: it looks at the last one for the end.
+/// Parses a text that starts with `[`. Must be called after each character: only the last one is checked for the end.
 pub(crate) fn look(candidate: &str) -> Look<Marker> {
     let known = [("[Tool Call:", Marker::Call), ("[Tool Result for ID", Marker::Result)];
     let found = known.iter().find(|(opening, _)| begins(candidate, opening));
@@ -25,66 +26,66 @@ pub(crate) fn look(candidate: &str) -> Look<Marker> {
     }
 }
 
-/// A remnant on its way.
+/// A remnant in progress.
 #[derive(Debug)]
 pub(crate) struct Remnant {
-    /// What it has taken so far.
+    /// Text consumed so far.
     held: String,
     at: At,
 }
 
-/// Where in a remnant we are.
+/// Position in a remnant.
 #[derive(Debug)]
 enum At {
-    /// After a marker: white space and `Arguments:` lead to the JSON, if there is any.
+    /// After a marker: whitespace and `Arguments:` lead to the JSON, if there is any.
     Gap(Marker),
     Json {
         depth: usize,
         in_string: bool,
         is_escaped: bool,
     },
-    /// The plain words of a result, up to an empty line.
+    /// The plain text of a result, up to an empty line.
     Words,
-    /// Inside `<invoke>`; whether it is known that the provider leaks calls.
+    /// Inside `<invoke>`; `is_sure` if the provider is known to leak calls.
     Invoke {
         is_sure: bool,
     },
-    /// After `</invoke>`, which began at this place in what is held: a closing tag of the provider would prove it a leak.
+    /// After `</invoke>`, which starts at this offset in `held`: a closing tag of the provider would prove it a leak.
     Proof(usize),
 }
 
-/// What a character made of a remnant.
+/// Effect of a character on a remnant.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It goes on.
+    /// The remnant continues.
     More,
-    /// It ended with this character; nothing of it is shown.
+    /// The remnant ended with this character and is dropped.
     Gone,
-    /// It ended with this character, and calls are written like this here.
+    /// The remnant ended with this character, and it is proved that this provider leaks calls.
     Proved,
-    /// What it took, with this character, is text after all.
+    /// The consumed text, with this character, is text after all.
     Not(String),
-    /// So it is, and calls are only talked about here.
+    /// Like `Not`, and calls are only written about here.
     Denied(String),
 }
 
-/// How much white space may stand inside a remnant.
+/// Maximum amount of whitespace inside a remnant.
 const GAP: usize = 64;
 const PROOF: &str = "</minimax:tool_call>";
 const INVOKE: &str = "<invoke";
 
 impl Remnant {
-    /// What may follow a marker.
+    /// Creates the remnant after a marker.
     pub(crate) fn after(marker: Marker) -> Self {
         Self { held: String::new(), at: At::Gap(marker) }
     }
 
-    /// What follows an opening `<invoke>` tag, which is given.
+    /// Creates the remnant after the given opening `<invoke>` tag.
     pub(crate) fn invoke(tag: String, is_sure: bool) -> Self {
         Self { held: tag, at: At::Invoke { is_sure } }
     }
 
-    /// Takes the next character.
+    /// Processes the next character.
     pub(crate) fn push(&mut self, c: char) -> Step {
         self.held.push(c);
         match &mut self.at {
@@ -119,11 +120,11 @@ impl Remnant {
         }
     }
 
-    /// The text ended. Returns what is text after all.
+    /// Ends the text. Returns what is text after all.
     pub(crate) fn finish(self) -> String {
         match self.at {
             At::Words | At::Invoke { is_sure: true } => String::new(),
-            // JSON that never ends may have an answer behind it.
+            // Unterminated JSON may be followed by an answer.
             At::Gap(_) | At::Json { .. } | At::Invoke { is_sure: false } | At::Proof(_) => self.held,
         }
     }
@@ -137,7 +138,7 @@ impl Remnant {
                 Step::More
             }
             _ if is_label && self.held.len() <= GAP && !self.held.ends_with("\n\n") => Step::More,
-            // A list, or the next marker: the next character tells.
+            // A list, or the next marker: the next character decides.
             '[' if marker == Marker::Result && word == "[" => Step::More,
             _ if self.held.ends_with("\n\n") || word.starts_with("[[") || begins(word, "[t") => {
                 Step::Not(std::mem::take(&mut self.held))
@@ -157,7 +158,7 @@ impl Remnant {
                 self.at = At::Proof(self.held.len());
                 Step::More
             }
-            // A call inside a call is no call.
+            // A nested call is not a leaked call.
             'e' | 'E' if !is_sure && ends(&self.held, INVOKE) => Step::Denied(std::mem::take(&mut self.held)),
             _ => Step::More,
         }
@@ -181,7 +182,7 @@ impl Remnant {
     }
 }
 
-/// Whether a text ends with this, in any case.
+/// True if a text ends with this, ignoring case.
 fn ends(text: &str, end: &str) -> bool {
     text.len().checked_sub(end.len()).and_then(|at| text.get(at..)).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
 }

@@ -1,5 +1,5 @@
-//! What the user reads. A model's words go in as they come; out come the words that are meant for the user, cut into good
-//! pieces, and at the end of a run the replies. No room here does I/O or looks at a clock.
+//! Processing of the text that users read: takes a model's text as it is streamed and returns the user-visible text in
+//! well-cut pieces, and at the end of a run the replies. Pure: no I/O, no clock.
 
 pub mod blocks;
 pub mod chunk;

@@ -1,15 +1,15 @@
-//! Lines that attach media: `MEDIA:` first on a line, outside code fences, and then addresses or relative paths. A path that
-//! leads out of its folder is never taken: a model may be talked into naming one.
+//! Lines that attach media: `MEDIA:` at the start of a line, outside code fences, followed by URLs or relative paths. A
+//! path that leaves its folder is never accepted, because a model may be tricked into naming one.
 
 use crate::fence::Lines;
 
 const WORD: &str = "MEDIA:";
-/// How long an address or path may be.
+/// Maximum length of a URL or path.
 const MAX: usize = 4096;
-/// How long a line may be that is held back; a longer one is text.
+/// Maximum length of a line that is held back; a longer one is text.
 const MAX_LINE: usize = 4 * MAX;
 
-/// Takes media lines out of a text that comes in pieces.
+/// Extracts media lines from a streamed text.
 #[derive(Debug, Default)]
 pub(crate) struct MediaLines {
     fences: Lines,
@@ -17,14 +17,14 @@ pub(crate) struct MediaLines {
     at: At,
 }
 
-/// Where in a line we are.
+/// Position in a line.
 #[derive(Debug, Clone, Copy)]
 enum At {
-    /// Before the word, or so far into it.
+    /// Before the keyword, or this far into it.
     Start(usize),
-    /// After the word.
+    /// After the keyword.
     Media,
-    /// In a line that is text.
+    /// In a line of text.
     Text,
 }
 
@@ -35,7 +35,7 @@ impl Default for At {
 }
 
 impl MediaLines {
-    /// Takes the next piece; text goes to `out`, media to `media`.
+    /// Processes the next piece; text is appended to `out`, media to `media`.
     pub(crate) fn push(&mut self, text: &str, out: &mut String, media: &mut Vec<String>) {
         for c in text.chars() {
             if c == '\n' {
@@ -47,7 +47,7 @@ impl MediaLines {
         }
     }
 
-    /// The text ended.
+    /// Ends the text.
     pub(crate) fn finish(&mut self, out: &mut String, media: &mut Vec<String>) {
         self.end_line("", out, media);
     }
@@ -97,15 +97,15 @@ impl MediaLines {
     }
 }
 
-/// What a media line holds.
+/// Content of a media line.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     media: Vec<String>,
-    /// The items that may not be sent; they stay as text.
+    /// Items that may not be sent; they stay as text.
     rest: String,
 }
 
-/// Reads a media line; a line without a safe item is text.
+/// Parses a media line; a line without a safe item is text.
 fn read(line: &str) -> Option<Found> {
     let value = line.trim_start().strip_prefix(WORD)?.trim();
     let mut found = Found { media: Vec::new(), rest: String::new() };
@@ -120,14 +120,14 @@ fn read(line: &str) -> Option<Found> {
         }
     }
     let has_one = found.media.len() == 1 && !found.rest.is_empty();
-    // One path whose name has spaces.
+    // One path with spaces in its name.
     if let Some(path) = safe(bare(value)).filter(|_| has_one && value.starts_with("./")) {
         return Some(Found { media: vec![path.to_owned()], rest: String::new() });
     }
     (!found.media.is_empty()).then_some(found)
 }
 
-/// The items of a value, each with the gap before it: separated by white space, unless in quotes.
+/// Returns the items of a value, each with the whitespace before it: separated by whitespace, unless quoted.
 fn items(value: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -142,14 +142,14 @@ fn items(value: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// An item without the quotes and brackets around it.
+/// Strips the quotes and brackets around an item.
 fn bare(item: &str) -> &str {
     item.trim_start_matches(['`', '"', '\'', '[', '{', '('])
         .trim_end_matches(['`', '"', '\'', '\\', '}', ')', ']', ','])
         .trim()
 }
 
-/// An address or path that may be sent.
+/// Returns a URL or path if it may be sent.
 fn safe(source: &str) -> Option<&str> {
     let is_web = ["http://", "https://"].iter().any(|scheme| {
         let rest = source.get(scheme.len()..).filter(|_| crate::tags::begins(source, scheme));

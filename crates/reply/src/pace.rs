@@ -1,29 +1,29 @@
-//! How long to wait between two blocks, so that they come as if somebody typed them.
+//! Delay between two blocks, to imitate human typing.
 
 use std::{ops::RangeInclusive, time::Duration};
 
-/// The waits of [`Delay::Natural`], in milliseconds.
+/// Range of [`Delay::Natural`], in milliseconds.
 const NATURAL: RangeInclusive<u64> = 800..=2500;
 
-/// How long to wait between two blocks.
+/// Delay between two blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Delay {
-    /// Not at all.
+    /// No delay.
     #[default]
     Off,
     /// As long as a person takes to send the next message.
     Natural,
-    /// Between these two; with a `max` that is not above `min`, always `min`.
+    /// Between these two; if `max` is not above `min`, always `min`.
     Custom {
-        /// The shortest wait.
+        /// Shortest delay.
         min: Duration,
-        /// The longest wait.
+        /// Longest delay.
         max: Duration,
     },
 }
 
 impl Delay {
-    /// How long block number `index` waits, counted from 0; the first never waits. `random` is any number.
+    /// Returns the delay of block number `index`, counted from 0; the first is not delayed. `random` is any number.
     pub fn after(&self, index: usize, random: u64) -> Duration {
         if index == 0 {
             return Duration::ZERO;

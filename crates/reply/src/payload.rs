@@ -1,61 +1,60 @@
-//! A piece of what the user gets.
+//! A message part that is sent to the user.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that goes to the user: words, media, or both. It is stored with a run's end where the transcript does not
-/// hold it.
+/// A message to the user: text, media, or both. It is stored with a run's end if the transcript does not contain it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Payload {
-    /// What it is.
+    /// Kind of the payload.
     pub kind: Kind,
-    /// The words; may be empty if there is media.
+    /// Text; may be empty if there is media.
     pub text: String,
-    /// Addresses and relative paths of media, in order.
+    /// URLs and relative paths of media, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<String>,
-    /// Which message it answers.
+    /// Message that it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<ReplyTo>,
-    /// Whether its sound is sent as a voice message.
+    /// True if its audio is sent as a voice message.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_voice: bool,
 }
 
-/// What a payload is.
+/// Kind of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
     /// The answer, or a part of it.
     #[default]
     Answer,
-    /// How the model came to it.
+    /// Reasoning of the model.
     Reasoning,
-    /// What went wrong.
+    /// An error.
     Error,
-    /// What a tool did.
+    /// A summary of tool calls.
     Tool,
-    /// A word of the house, such as that a new session began.
+    /// A notice by Homard, such as that a new session began.
     Notice,
 }
 
-/// Which message a reply answers.
+/// Message that a reply answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReplyTo {
     /// The one that started the run.
     Current,
-    /// This one, by the id that the chat platform gave it.
+    /// The one with this id of the chat platform.
     Id(String),
 }
 
 impl Payload {
-    /// A plain piece of the answer.
+    /// Creates a plain part of the answer.
     pub fn answer(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// Whether there is nothing to send.
+    /// True if there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.text.trim().is_empty() && self.media.is_empty()
     }

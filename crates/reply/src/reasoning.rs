@@ -1,8 +1,8 @@
-//! How a model came to its answer, as a message of its own.
+//! Formats reasoning as a message of its own.
 
 use crate::payload::{Kind, Payload};
 
-/// The thoughts as a message: a headline, then each line in italics. `None` if there are none.
+/// Formats reasoning: a headline, then each line in italics. `None` if it is empty.
 pub fn message(thoughts: &str) -> Option<Payload> {
     let thoughts = thoughts.trim();
     let lines: Vec<_> = thoughts.lines().map(italic).collect();
@@ -10,7 +10,7 @@ pub fn message(thoughts: &str) -> Option<Payload> {
     (!thoughts.is_empty()).then(|| Payload { kind: Kind::Reasoning, ..Payload::answer(text) })
 }
 
-/// A line in italics. The marks stand next to the words, or they would be shown as they are.
+/// Formats a line in italics. The marks must be next to the text to be recognized.
 fn italic(line: &str) -> String {
     let words = line.trim();
     let indent = &line[..line.len() - line.trim_start().len()];

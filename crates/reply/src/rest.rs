@@ -1,8 +1,8 @@
-//! What of an answer is still to be said, after some of it has gone out in blocks.
+//! Determines what remains to be sent of an answer after a part of it was sent in blocks.
 //!
-//! Blocks are cut at whitespace, put together with other whitespace, and get fence lines that the model did not write.
-//! So the two are compared by their letters: without whitespace and without fence lines. What is not found counts as not
-//! said: better twice than never.
+//! Blocks are cut at whitespace, merged with other whitespace, and get fence lines that the model did not write. The
+//! texts are therefore compared without whitespace and fence lines. What is not found counts as not sent: better twice
+//! than never.
 
 use std::ops::Range;
 
@@ -11,7 +11,8 @@ use crate::{
     payload::{Kind, Payload},
 };
 
-/// The parts of `said` that no block in `delivered` has brought, in order; payloads of which nothing is left are gone.
+/// Returns the parts of `said` that no block in `delivered` contains, in order; payloads without remaining content are
+/// dropped.
 pub(crate) fn of(said: Vec<Payload>, delivered: &[Payload]) -> Vec<Payload> {
     let blocks: Vec<_> = delivered.iter().filter(|block| block.kind == Kind::Answer).collect();
     let letters = Letters::of(&said);
@@ -24,15 +25,15 @@ pub(crate) fn of(said: Vec<Payload>, delivered: &[Payload]) -> Vec<Payload> {
     left.filter(|payload| !payload.is_empty()).collect()
 }
 
-/// The letters of several texts, one after the other.
+/// Letters of several texts, concatenated.
 struct Letters {
     all: String,
     words: Vec<Word>,
-    /// Where each text lies.
+    /// Range of each text.
     texts: Vec<Range<usize>>,
 }
 
-/// Where a word starts: in the letters, and in its text.
+/// Start of a word: in the letters, and in its text.
 struct Word {
     letter: usize,
     byte: usize,
@@ -52,7 +53,7 @@ impl Letters {
         letters
     }
 
-    /// The stretches that blocks have brought, in order.
+    /// Returns the ranges covered by blocks, in order.
     fn covered(&self, blocks: &[&Payload]) -> Vec<Range<usize>> {
         let mut covered = Vec::new();
         let mut at = 0;
@@ -66,7 +67,7 @@ impl Letters {
         covered
     }
 
-    /// Where a block lies, at `at` or later: best right there as whole words, next later as whole words.
+    /// Finds a block at `at` or later: preferably as whole words, else directly at `at`.
     fn find(&self, block: &str, at: usize) -> Option<Range<usize>> {
         let found = self.all[at..].match_indices(block).map(|(start, _)| at + start..at + start + block.len());
         let is_whole =
@@ -80,13 +81,13 @@ impl Letters {
         letter == self.all.len() || self.words.binary_search_by_key(&letter, |word| word.letter).is_ok()
     }
 
-    /// Where a letter stands in its text.
+    /// Returns the byte offset of a letter in its text.
     fn byte(&self, letter: usize) -> usize {
         let next = self.words.partition_point(|word| word.letter <= letter);
         self.words.get(next.saturating_sub(1)).map_or(0, |word| word.byte + letter - word.letter)
     }
 
-    /// What is left of a text: all of it as it is, or the pieces around what was brought.
+    /// Returns the remainder of a text: all of it unchanged, or the pieces around what was sent.
     fn left(&self, index: usize, text: &str, covered: &[Range<usize>]) -> String {
         let Some(own) = self.texts.get(index) else { return text.to_owned() };
         let brought = covered.iter().map(|range| range.start.max(own.start)..range.end.min(own.end));
@@ -101,7 +102,7 @@ impl Letters {
             if letter < range.start {
                 pieces.push(piece(text, byte..self.byte(range.start), &fences));
             }
-            // Behind the last letter; the next one may stand far from it.
+            // After the last letter; the next one may be far from it.
             let last = self.all[..range.end].char_indices().next_back().map_or(0, |(last, _)| last);
             (letter, byte) = (range.end, self.byte(last) + range.end - last);
         }
@@ -112,7 +113,7 @@ impl Letters {
     }
 }
 
-/// The words of a text and where they start, without those of fence lines.
+/// Returns the words of a text with their offsets, without those of fence lines.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut end = 0;
     let lines = text.split_inclusive('\n').map(move |line| {
@@ -131,14 +132,14 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether a line can open or close a fence.
+/// True if a line can open or close a fence.
 fn is_mark(line: &str) -> bool {
     let line = line.trim();
     let info = line.trim_start_matches(['`', '~']);
     ["```", "~~~"].iter().any(|mark| line.starts_with(mark)) && !info.contains('`')
 }
 
-/// A piece of a text, with the lines that make its fences whole.
+/// Returns a piece of a text, with the lines that complete its fences.
 fn piece(text: &str, range: Range<usize>, fences: &[Fence]) -> String {
     let within = |at: usize| fences.iter().find(|fence| fence.start < at && at < fence.end);
     let (open, close) = (within(range.start), within(range.end));
@@ -149,13 +150,13 @@ fn piece(text: &str, range: Range<usize>, fences: &[Fence]) -> String {
     let mut close = close.map(|fence| format!("\n{}{}", fence.indent, fence.marker)).unwrap_or_default();
     let (first, others) = body.split_once('\n').unwrap_or((body, ""));
     if !open.is_empty() && blank.contains('\n') && is_mark(first) {
-        // All of the code was brought, and the fence was closed there.
+        // All of the code was sent, and the fence was closed there.
         open.clear();
         body = others.trim_start_matches('\n');
     }
     let (others, last) = body.rsplit_once('\n').unwrap_or(("", body));
     if !close.is_empty() && is_mark(last) {
-        // All of the code was brought, with a fence around it.
+        // All of the code was sent, with a fence around it.
         close.clear();
         body = others.trim_end();
     }
@@ -174,7 +175,7 @@ mod tests {
         of(said, &delivered).into_iter().map(|payload| payload.text).collect()
     }
 
-    /// A text cut at the ends of lines, with fences closed and opened again.
+    /// Cuts a text at line ends, closing and reopening fences.
     fn cut(text: &str, cuts: &[bool]) -> Vec<String> {
         let fences = fence::spans(text);
         let mut blocks = Vec::new();
@@ -251,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a text is cut into words and whichever of them arrive: those and what is left are the text.
+        /// However a text is cut into words and whichever of them arrive: those and the remainder are the text.
         #[test]
         fn nothing_is_lost_and_nothing_is_said_twice(
             words in prop::collection::vec("[a-c]{1,3}", 1..12),
@@ -264,7 +265,7 @@ mod tests {
             prop_assert_eq!(left(&[&text], &blocks).concat(), rest.join(gap));
         }
 
-        /// The same with code, which blocks close and open again where they are cut.
+        /// The same with code, whose fences are closed and reopened at cuts.
         #[test]
         fn fences_do_not_hide_what_was_brought(
             lines in prop::collection::vec(

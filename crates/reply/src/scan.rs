@@ -1,5 +1,5 @@
-//! Takes tags, directives and tool calls that leaked out of a text that comes in pieces. Whatever lies in code, inline or
-//! fenced, is left alone. Each character is looked at as it comes; only what is not yet certain is kept for a second look.
+//! Removes tags, directives and leaked tool calls from a streamed text. Code, inline or fenced, is left alone. Each
+//! character is processed as it arrives; only undecided text is kept for a second pass.
 
 use crate::{
     directive::{self, Directive},
@@ -10,69 +10,69 @@ use crate::{
     tags::{self, Edge, Look, Name, Tag},
 };
 
-/// How long a tag or directive may be.
+/// Maximum length of a tag or directive.
 const LONGEST: usize = 256;
 
-/// Reads a text that comes in pieces.
+/// Scanner of a streamed text.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     rules: Rules,
-    /// What is meant for the user, since it was last taken.
+    /// Text for the user, since it was last taken.
     pub(crate) said: String,
-    /// What the model thought, since it was last taken.
+    /// Reasoning, since it was last taken.
     pub(crate) thought: String,
     is_thinking: bool,
     has_thought: bool,
-    /// Whether we are between `<final>` tags.
+    /// True between `<final>` tags.
     is_final: bool,
     code: Code,
-    /// The code of the text around a thought.
+    /// Code state of the text around reasoning.
     around: Code,
-    /// What may become a tag or directive.
+    /// Text that may become a tag or directive.
     candidate: String,
     remnant: Option<Remnant>,
     leaks: Leaks,
     joint: Joint,
 }
 
-/// Where code is in a stretch of text.
+/// Code state of a text.
 #[derive(Debug, Default)]
 struct Code {
     fences: Lines,
-    /// How many backticks in a row came last.
+    /// Number of consecutive backticks at the end.
     ticks: usize,
-    /// How many backticks opened the inline code that we may be in. It is code only if as many close it on the same line: a
-    /// stray backtick must not let a thought out.
+    /// Number of backticks that opened a possible inline code span. It is code only if as many close it on the same
+    /// line: a stray backtick must not expose reasoning.
     open: usize,
-    /// The part of it that reads differently if it is no code.
+    /// The part of it that is read differently if it is not code.
     held: String,
     last: Option<char>,
 }
 
-/// What is known about calls that leak into the text.
+/// Whether calls leak into the text.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Leaks {
-    /// A block may be one.
+    /// A block may be a leaked call.
     #[default]
     Possible,
-    /// A block turned out to be text: this message only talks about them.
+    /// A block turned out to be text: this message only writes about calls.
     Denied,
-    /// The provider's own tag was there.
+    /// The provider's own tag was seen.
     Sure,
     /// The message ended, and nothing is tried twice.
     Over,
 }
 
-/// The place where a directive was taken out.
+/// Position at which a directive was removed.
 #[derive(Debug, Default)]
 struct Joint {
-    /// A space that has not gone out yet.
+    /// True if a space is held back.
     has_space: bool,
-    /// Whether the last thing before here was a directive.
+    /// True if a directive directly precedes this position.
     is_fresh: bool,
 }
 
-/// Something that is not text.
+/// A construct that is not text.
 enum Mark {
     Tag(Tag),
     Directive(Directive),
@@ -84,14 +84,14 @@ impl Scan {
         Self { rules, ..Self::default() }
     }
 
-    /// Takes the next piece.
+    /// Processes the next piece.
     pub(crate) fn push(&mut self, text: &str, found: &mut Found) {
         for c in text.chars() {
             self.take(c, found);
         }
     }
 
-    /// The text ended: what was kept for a second look is what it looks like now.
+    /// Ends the text and decides about what was kept.
     pub(crate) fn finish(&mut self, found: &mut Found) {
         loop {
             if let Some(remnant) = self.remnant.take() {
@@ -154,7 +154,8 @@ impl Scan {
         }
     }
 
-    /// Takes a character of what may be inline code. It goes out until something comes that reads differently in text.
+    /// Processes a character of a possible code span. It is emitted until a character arrives that is read differently
+    /// in text.
     fn take_in_span(&mut self, c: char, found: &mut Found) {
         let code = &mut self.code;
         if c == '`' {
@@ -171,7 +172,7 @@ impl Scan {
         }
     }
 
-    /// The inline code was closed, or it was none.
+    /// Ends a code span, or a text that was not one.
     fn end_span(&mut self, found: &mut Found) {
         let held = std::mem::take(&mut self.code.held);
         let open = std::mem::take(&mut self.code.open);
@@ -182,7 +183,7 @@ impl Scan {
         }
     }
 
-    /// Looks at what may become a tag or directive.
+    /// Examines what may become a tag or directive.
     fn judge(&mut self, found: &mut Found) {
         let candidate = &self.candidate;
         let look = if candidate.len() > LONGEST {
@@ -210,7 +211,7 @@ impl Scan {
         }
     }
 
-    /// It is text: its first character goes out, the others are looked at again.
+    /// Treats the candidate as text: emits its first character and processes the others again.
     fn refuse(&mut self, found: &mut Found) {
         let text = std::mem::take(&mut self.candidate);
         let mut rest = text.chars();
@@ -274,8 +275,8 @@ impl Scan {
 }
 
 impl Joint {
-    /// A directive takes one space with it: the one behind it if there was white space before it too, or the one before it
-    /// if a line ends behind it.
+    /// True if a space is removed with a directive: the one after it if there was whitespace before it as well, or the
+    /// one before it if a line ends after it.
     fn swallows(&mut self, next: char, before: Option<char>) -> bool {
         if next == '\n' {
             self.has_space = false;
@@ -295,7 +296,7 @@ impl<T> Look<T> {
 }
 
 impl Found {
-    /// An explicit reply target beats the current message; of several the last one counts.
+    /// An explicit reply target takes precedence over the current message; of several the last one counts.
     fn note(&mut self, directive: Directive) {
         match directive {
             Directive::Voice => self.is_voice = true,

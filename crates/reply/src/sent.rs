@@ -1,9 +1,10 @@
-//! What a run has sent with the `message` tool to the conversation that it answers, so that its answer does not repeat it.
+//! Tracks what a run sent with the `message` tool to the conversation that it answers, so that its answer does not
+//! repeat it.
 //!
-//! Only repetitions are withheld: an answer in the same words, an answer that is whole sentences of what was sent, or
-//! what was sent behind a short introduction ("Done, I wrote: ..."). Words *after* what was sent are news, and so is
-//! every other text, because reading something twice does less harm than never reading it. A message that was sent to
-//! another conversation has not been read in this one and withholds nothing.
+//! Only repetitions are withheld: an answer with the same words, an answer that consists of whole sentences of what was
+//! sent, or what was sent after a short introduction ("Done, I wrote: ..."). Text *after* what was sent is new, and so
+//! is every other text, because reading something twice does less harm than missing it. A message sent to another
+//! conversation withholds nothing.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -12,26 +13,27 @@ use serde_json::Value;
 
 use crate::payload::Payload;
 
-/// How many texts and media are remembered; the oldest text goes first.
+/// Maximum number of texts and media stored; the oldest text is dropped first.
 const MOST: usize = 200;
-/// Below this many characters only an equal text is a repetition: short sentences are said again with a new meaning.
+/// Number of characters below which only an equal text is a repetition: short sentences are repeated with a new
+/// meaning.
 const SHORTEST: usize = 10;
-/// How much of an answer must have been sent, in percent, if it introduces what was sent.
+/// Minimum percentage of an answer that must have been sent, if it introduces what was sent.
 const OVERLAP: usize = 80;
 
-/// What a run has sent to the conversation that it answers.
+/// What a run sent to the conversation that it answers.
 #[derive(Debug, Clone, Default)]
 pub struct Sent {
     pending: HashMap<CallId, Piece>,
     texts: VecDeque<SentText>,
     media: BTreeSet<String>,
-    /// Whether anything was sent.
+    /// True if anything was sent.
     is_answered: bool,
-    /// How many messages of the person the run has read. What was sent before a message is no answer to it.
+    /// Number of user messages that the run has read. What was sent before a message is no answer to it.
     input: u32,
 }
 
-/// What one call sends to this conversation.
+/// Content that one call sends to this conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     text: String,
@@ -45,12 +47,12 @@ struct SentText {
     text: Plain,
 }
 
-/// A text that is withheld because the person has read it already.
+/// A text that is withheld because the user has already read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Withheld {
     /// The text.
     pub text: String,
-    /// The tool call that sent it.
+    /// Tool call that sent it.
     pub call: CallId,
     /// How it repeats what the call sent.
     pub repetition: Repetition,
@@ -63,12 +65,12 @@ pub enum Repetition {
     Same,
     /// Whole sentences of it.
     Part,
-    /// All of it behind a short introduction.
+    /// All of it after a short introduction.
     Introduced,
 }
 
 impl Repetition {
-    /// The name in a run's timeline.
+    /// Returns the name used in a run's timeline.
     pub fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -79,14 +81,14 @@ impl Repetition {
 }
 
 impl Sent {
-    /// A call begins. `origin` is the conversation that the run answers, and the target of a call that names none.
+    /// Records the start of a call. `origin` is the conversation that the run answers, and the default target.
     pub fn begin(&mut self, call: &CallId, tool: &str, arguments: &Value, origin: &Route) {
         if let Some(piece) = Piece::of(tool, arguments, origin) {
             self.pending.insert(call.clone(), piece);
         }
     }
 
-    /// A call has ended; one that failed sent nothing.
+    /// Records the end of a call; one that failed sent nothing.
     pub fn end(&mut self, call: &CallId, is_error: bool) {
         let Some(piece) = self.pending.remove(call).filter(|_| !is_error) else { return };
         self.is_answered = true;
@@ -99,37 +101,37 @@ impl Sent {
         }
     }
 
-    /// The run has read another message of the person.
+    /// Records that the run has read another user message.
     pub fn next_input(&mut self) {
         self.input += 1;
     }
 
-    /// How many messages of the person the run has read.
+    /// Returns the number of user messages that the run has read.
     pub fn input(&self) -> u32 {
         self.input
     }
 
-    /// Whether something was sent to the conversation that the run answers.
+    /// True if something was sent to the conversation that the run answers.
     pub fn is_answered(&self) -> bool {
         self.is_answered
     }
 
-    /// How a text, said after so many messages of the person, repeats what was sent, and which call sent that.
+    /// Returns how a text, written after `input` user messages, repeats what was sent, and by which call.
     pub fn repetition(&self, text: &str, input: u32) -> Option<(&CallId, Repetition)> {
         let text = Plain::of(text);
         let known = self.texts.iter().filter(|sent| sent.input == input);
         known.filter_map(|sent| Some((&sent.call, text.repeats(&sent.text)?))).next()
     }
 
-    /// Whether a text that is not complete yet is a repetition so far, or may become one.
+    /// True if an incomplete text is a repetition so far, or may become one.
     pub fn may_repeat(&self, text: &str) -> bool {
         let plain = Plain::of(text);
         let mut known = self.texts.iter().filter(|sent| sent.input == self.input);
         known.any(|sent| plain.may_become_part_of(&sent.text) || plain.repeats(&sent.text).is_some())
     }
 
-    /// What is still to be said of a message of the model's, said after so many messages of the person: all of it, or
-    /// the media that were not sent without the text.
+    /// Returns what remains to be sent of a model's message, written after `input` user messages: all of it, or only
+    /// the media that were not sent.
     pub fn withhold(&self, said: Payload, input: u32) -> (Option<Payload>, Option<Withheld>) {
         let Some((call, repetition)) = self.repetition(&said.text, input) else { return (Some(said), None) };
         let Payload { text, media, .. } = said;
@@ -142,7 +144,7 @@ impl Sent {
 }
 
 impl Piece {
-    /// What a call sends to the conversation that the run answers, if it sends anything there.
+    /// Returns what a call sends to the conversation that the run answers, if anything.
     fn of(tool: &str, arguments: &Value, origin: &Route) -> Option<Self> {
         let given =
             |name: &str| arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
@@ -170,7 +172,7 @@ impl Piece {
     }
 }
 
-/// Whether two routes lead to the same conversation. What only one of them says does not part them.
+/// True if two routes lead to the same conversation. Fields that only one of them has are ignored.
 pub fn is_same(one: &Route, other: &Route) -> bool {
     let agrees = |one: &Option<String>, other: &Option<String>| match (one, other) {
         (Some(one), Some(other)) => one == other,
@@ -183,7 +185,7 @@ pub fn is_same(one: &Route, other: &Route) -> bool {
         && agrees(&one.thread, &other.thread)
 }
 
-/// An address without the words that platforms put before it.
+/// Strips the prefixes that platforms put before an address.
 fn address(to: &str, channel: Option<&str>) -> String {
     let mut rest = to.trim().to_lowercase();
     let kinds = ["channel:", "group:", "user:", "chat:", "dm:"].map(str::to_owned);
@@ -195,20 +197,20 @@ fn address(to: &str, channel: Option<&str>) -> String {
     rest.trim_start_matches(['@', '#']).to_owned()
 }
 
-/// A text as it is compared: its words in lower case without markdown, punctuation and emoji.
+/// A normalized text for comparison: its words in lower case without Markdown, punctuation and emoji.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plain {
     words: Vec<Word>,
-    /// The text as it is, if it has no words.
+    /// The unchanged text, if it has no words.
     bare: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Word {
     text: String,
-    /// Whether a sentence or a line begins with it.
+    /// True if a sentence or line starts with it.
     begins: bool,
-    /// Whether a sentence or a line ends with it.
+    /// True if a sentence or line ends with it.
     ends: bool,
 }
 
@@ -240,7 +242,7 @@ impl Plain {
         self.words.iter().map(|word| word.text.chars().count() + 1).sum::<usize>().saturating_sub(1)
     }
 
-    /// How this text repeats one that was sent.
+    /// Returns how this text repeats one that was sent.
     fn repeats(&self, sent: &Self) -> Option<Repetition> {
         if self.bare.is_some() || sent.bare.is_some() {
             return (self.bare == sent.bare).then_some(Repetition::Same);
@@ -261,10 +263,10 @@ impl Plain {
         (is_last && sent_chars * 100 >= chars * OVERLAP).then_some(Repetition::Introduced)
     }
 
-    /// Whether more words can make this text whole sentences of one that was sent, or all of it.
+    /// True if appending words can make this text whole sentences of one that was sent, or all of it.
     fn may_become_part_of(&self, sent: &Self) -> bool {
         let count = self.words.len();
-        // The last word may be cut off.
+        // The last word may be incomplete.
         let is_begun = |from: &[Word]| {
             from.len() >= count && from[0].begins && {
                 let last = count.saturating_sub(1);
@@ -280,7 +282,8 @@ fn is_equal(one: &[Word], other: &[Word]) -> bool {
     one.iter().map(|word| &word.text).eq(other.iter().map(|word| &word.text))
 }
 
-/// A word without case, markdown, punctuation and emoji. Signs and points of numbers stay, and so do operators.
+/// Normalizes a word: without case, Markdown, punctuation and emoji. Signs and decimal points of numbers are kept, and
+/// so are operators.
 fn normalized(token: &str) -> String {
     let token: String = token.to_lowercase().chars().filter(|&c| !is_emoji(c)).collect();
     if token.chars().any(char::is_numeric) {
@@ -292,7 +295,7 @@ fn normalized(token: &str) -> String {
     if is_operator { token } else { letters }
 }
 
-/// Whether a character is punctuation or markdown, which may be set in another way without another meaning.
+/// True for punctuation and Markdown, which may vary without changing the meaning.
 fn is_decoration(c: char) -> bool {
     c.is_ascii_punctuation() && !matches!(c, '<' | '>' | '=' | '+' | '%' | '$' | '&' | '/' | '\\' | '^' | '@')
         || matches!(
@@ -317,7 +320,7 @@ fn is_decoration(c: char) -> bool {
         || ('\u{2010}'..='\u{203A}').contains(&c)
 }
 
-/// Whether a sentence or a clause that stands alone ends with a token.
+/// True if a sentence or an independent clause ends with a token.
 fn ends_sentence(token: &str) -> bool {
     let token = token
         .trim_end_matches(|c| is_emoji(c) || matches!(c, '"' | '\'' | ')' | ']' | '*' | '_' | '`' | '»' | '”' | '’'));

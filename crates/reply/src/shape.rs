@@ -1,8 +1,8 @@
-//! The last thing of a run: what is still to be sent, and whether the user would be left with nothing.
+//! Shapes the final payloads of a run, and checks whether the user would be left without an answer.
 //!
-//! The order is: what went wrong, what tools did, how the model came to its answer, the answer, and only where the user
-//! would otherwise read nothing, which tool failed. What blocks or the model's own messages have already said is not said
-//! again; errors always are.
+//! The order is: error, tool summaries, reasoning, answer, and the failed tool only if the user would otherwise read
+//! nothing. Text that was already sent in blocks or by the model's own messages is not repeated; errors always are
+//! sent.
 
 use crate::{
     failure,
@@ -11,96 +11,96 @@ use crate::{
     spoken::{Found, Said},
 };
 
-/// Words of tool errors that a model puts right by itself with another call; they tell a user nothing.
+/// Words of tool errors that a model usually corrects with another call; they are of no use to the user.
 const RECOVERABLE: &[&str] = &["required", "missing", "invalid", "must be", "must have", "needs", "requires"];
 
-/// What a run has come to.
+/// Result of a run.
 #[derive(Debug, Clone)]
 pub struct Turn<'a> {
-    /// What the model said, one for each of its messages, without tags, directives and tokens, and without those that
-    /// repeat what it sent with its tools: [`Sent::withhold`](crate::sent::Sent::withhold).
+    /// The model's messages, without tags, directives and tokens, and without those that repeat what it sent with its
+    /// tools: [`Sent::withhold`](crate::sent::Sent::withhold).
     pub said: Vec<Payload>,
-    /// The error that ended the run, as it came.
+    /// Raw error that ended the run.
     pub error: Option<String>,
-    /// What tools did, where summaries go with the replies and not before them.
+    /// Tool summaries, if they are sent with the replies and not before them.
     pub tools: Vec<String>,
-    /// How the model came to its answer, if the user wants to read it.
+    /// Reasoning, if the user wants to read it.
     pub reasoning: Option<String>,
-    /// The last tool call that failed.
+    /// Last tool call that failed.
     pub failure: Option<ToolFailure>,
     /// How the model ended.
     pub ending: Ending,
-    /// What has arrived at the user already, in order, before a prefix was put on it.
+    /// Payloads that the user already received, in order, without prefix.
     pub delivered: &'a [Payload],
-    /// Whether the model has written to the user with its tools.
+    /// True if the model has written to the user with its tools.
     pub is_answered: bool,
-    /// What the user can expect.
+    /// What the user expects.
     pub duty: Duty,
 }
 
 /// A tool call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolFailure {
-    /// What it was: [`label::summary`](crate::label::summary).
+    /// Label of the call: [`label::summary`](crate::label::summary).
     pub label: String,
-    /// Why.
+    /// Error message.
     pub error: String,
 }
 
 /// How a model ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ending {
-    /// With what it said, be it nothing.
+    /// With its text, which may be empty.
     #[default]
     Words,
     /// It asked not to reply.
     Silence,
-    /// With calls that the caller carries out, and answers later.
+    /// With calls that the caller executes and answers later.
     Calls,
 }
 
-/// What the user can expect of a run.
+/// What the user expects of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Duty {
     /// Something to read; if there is nothing, the model can be asked once more.
     #[default]
     Answer,
-    /// Something to read, and the model was asked already: there is always something now.
+    /// Something to read, and the model was already asked again: there is always something now.
     LastAnswer,
     /// Nothing, if the model has nothing to say.
     Free,
 }
 
-/// What is still to be sent.
+/// What remains to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shaped {
-    /// In this order; none of them is empty.
+    /// Payloads in this order; none of them is empty.
     pub payloads: Vec<Payload>,
-    /// What the user has then.
+    /// What the user will have received.
     pub verdict: Verdict,
 }
 
-/// What a user has when all is sent.
+/// What a user has received when everything is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// An answer or an error to read.
+    /// An answer or an error.
     Answered,
-    /// Nothing to read, and nothing is expected.
+    /// Nothing, and nothing is expected.
     Silent,
-    /// Nothing to read although something is expected: ask the model once more, without tools, and shape again with
+    /// Nothing, although something is expected: ask the model once more, without tools, and shape again with
     /// [`Duty::LastAnswer`].
     Missing,
 }
 
 impl From<Said> for Payload {
-    /// A message of the model as a piece of the answer; what was thought is not in it.
+    /// Converts a model's message to a part of the answer, without the reasoning.
     fn from(Said { text, found, .. }: Said) -> Self {
         let Found { reply_to, is_voice, media, .. } = found;
         Self { kind: Kind::Answer, text, media, reply_to, is_voice }
     }
 }
 
-/// What is still to be sent at the end of a run.
+/// Shapes the payloads that remain to be sent at the end of a run.
 pub fn shape(turn: Turn<'_>) -> Shaped {
     let is_voice = turn.said.iter().chain(turn.delivered).any(|payload| payload.is_voice);
     let has_answer = |payloads: &[Payload]| payloads.iter().any(is_answer);
@@ -120,13 +120,13 @@ pub fn shape(turn: Turn<'_>) -> Shaped {
         return Shaped { payloads, verdict: Verdict::Answered };
     }
     let (fallback, verdict) = fall_back(turn.failure.as_ref(), turn.ending, turn.duty);
-    // Whoever says nothing does not say why.
+    // Without an answer, its reasoning is not sent either.
     payloads.retain(|payload| payload.kind != Kind::Reasoning || verdict != Verdict::Silent);
     payloads.extend(fallback);
     Shaped { payloads, verdict }
 }
 
-/// What to do for a user who has nothing to read.
+/// Returns the fallback for a user who has nothing to read.
 fn fall_back(failure: Option<&ToolFailure>, ending: Ending, duty: Duty) -> (Option<Payload>, Verdict) {
     let serious = failure.filter(|failure| !failure.is_recoverable());
     let told = match (ending, duty) {
@@ -164,7 +164,7 @@ fn is_answer(payload: &Payload) -> bool {
     counts && !payload.is_empty()
 }
 
-/// The texts without those that only repeat the error. A text that is an error itself is explained.
+/// Removes texts that only repeat the error, and explains texts that are errors themselves.
 fn answers(texts: Vec<Payload>, error: Option<&str>) -> Vec<Payload> {
     let explained = error.map(failure::told);
     let repeats = |text: &str| {

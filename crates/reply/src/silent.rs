@@ -1,11 +1,11 @@
-//! `NO_REPLY`: the word with which a model says that there is nothing to say.
+//! `NO_REPLY`: the token with which a model says that it has no reply.
 
 use crate::edge::Edges;
 
-/// The word.
+/// The token.
 pub const TOKEN: &str = "NO_REPLY";
 
-/// Whether a text says nothing: it is the word in any case, perhaps in quotes, emphasis or with punctuation.
+/// True if a text is the token, ignoring case, possibly with quotes, emphasis or punctuation.
 pub fn is_silent(text: &str) -> bool {
     let mut edges = Edges::default();
     edges.push(text, &mut String::new());
@@ -16,7 +16,7 @@ pub fn is_silent(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Recorded from the original.
+    /// Recorded from OpenClaw.
     const RECORDED: [(&str, bool); 14] = [
         ("NO_REPLY", true),
         (" NO_REPLY\n", true),
@@ -37,7 +37,7 @@ mod tests {
     // Case 139, case 140, pitfall 52.
     #[test]
     fn recorded_texts_are_judged_alike() {
-        // Fixed: a text with more in it than the word is delivered, and the word counts in any case.
+        // Fixed: a text with more than the token is delivered, and the token is case-insensitive.
         let fixed = ["NO_REPLY: done", "Done. NO_REPLY", "Done NO_REPLY!!", "no_reply", "NO_REPLY and more"];
         for (text, was_silent) in RECORDED {
             assert_eq!(is_silent(text), was_silent != fixed.contains(&text), "{text:?}");

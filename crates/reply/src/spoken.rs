@@ -1,54 +1,54 @@
-//! What a model says in one message, read as it comes. Out come the words that are certainly for the user, what was thought,
-//! and what the message asks of the house. However the message is cut into deltas, the same comes out.
+//! Streaming parser of one model message. Returns the text that is certainly for the user, reasoning, and directives.
+//! The result does not depend on how the message is split into deltas.
 //!
-//! The text flows through three readers, each of which holds back only what it is not sure of: `scan` (tags,
-//! directives, leaked calls), `media_line`, and `edge` (white space and words at the ends).
+//! The text passes three stages, each of which holds back only what is undecided: `scan` (tags, directives, leaked
+//! calls), `media_line`, and `edge` (whitespace and tokens at the ends).
 
 use crate::{edge::Edges, media_line::MediaLines, payload::ReplyTo, scan::Scan};
 
-/// How a model's text is to be read.
+/// Parsing rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// Only what stands between `<final>` tags is for the user.
+    /// Only text between `<final>` tags is for the user.
     pub enforce_final: bool,
 }
 
-/// What became certain.
+/// Output that became certain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
-    /// The next words for the user. They are never taken back.
+    /// Next text for the user. It is never taken back.
     pub text: String,
-    /// The next words that were thought.
+    /// Next reasoning text.
     pub thinking: String,
 }
 
-/// What a message asks of the house.
+/// Directives and tokens found in a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Which message it answers.
+    /// Message that it answers.
     pub reply_to: Option<ReplyTo>,
-    /// Whether its sound is a voice message.
+    /// True if its audio is a voice message.
     pub is_voice: bool,
     /// Media to attach, in order.
     pub media: Vec<String>,
-    /// Whether it is the word for silence and nothing else. While it comes: whether it would be if it ended here.
+    /// True if it is the silence token and nothing else. During streaming: if it ended here.
     pub is_silent: bool,
-    /// Whether the heartbeat word stood at one of its ends. While it comes: whether it would if the message ended here.
+    /// True if the heartbeat token is at one of its ends. During streaming: if it ended here.
     pub is_heartbeat: bool,
 }
 
-/// A message, read as a whole.
+/// A parsed message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
-    /// The words for the user.
+    /// Text for the user.
     pub text: String,
-    /// What was thought; several thoughts are on lines of their own.
+    /// Reasoning; several parts are on lines of their own.
     pub thinking: String,
-    /// What it asks of the house.
+    /// Directives and tokens.
     pub found: Found,
 }
 
-/// Reads a whole message.
+/// Parses a complete message.
 pub fn read(text: &str, rules: Rules) -> Said {
     let mut spoken = Spoken::new(rules);
     let Part { mut text, mut thinking } = spoken.hear(text);
@@ -58,7 +58,7 @@ pub fn read(text: &str, rules: Rules) -> Said {
     Said { text, thinking, found: spoken.found }
 }
 
-/// Reads one message as it comes. Each character costs the same, however long the message is.
+/// Parser of one streamed message. The cost per character is constant.
 #[derive(Debug)]
 pub struct Spoken {
     scan: Scan,
@@ -68,13 +68,13 @@ pub struct Spoken {
 }
 
 impl Spoken {
-    /// Before the first delta.
+    /// Creates a parser.
     pub fn new(rules: Rules) -> Self {
         let found = Found::default();
         Self { scan: Scan::new(rules), lines: MediaLines::default(), edges: Edges::default(), found }
     }
 
-    /// Takes a delta. What is not certain yet is held back.
+    /// Processes a delta. Undecided text is held back.
     pub fn hear(&mut self, delta: &str) -> Part {
         self.scan.push(delta, &mut self.found);
         let mut lines = String::new();
@@ -85,7 +85,7 @@ impl Spoken {
         Part { text, thinking: std::mem::take(&mut self.scan.thought) }
     }
 
-    /// The message ended: the rest becomes certain. Call it once.
+    /// Ends the message and returns the remainder. Must be called once.
     pub fn finish(&mut self) -> Part {
         self.scan.finish(&mut self.found);
         let Part { mut text, thinking } = self.hear("");
@@ -97,12 +97,12 @@ impl Spoken {
         Part { text, thinking }
     }
 
-    /// White space after the text so far. It shows whether a line or a paragraph is complete.
+    /// Returns the whitespace after the text so far. It shows whether a line or paragraph is complete.
     pub fn trailing(&self) -> &str {
         self.edges.trailing()
     }
 
-    /// What the message has asked of the house so far.
+    /// Returns the directives and tokens found so far.
     pub fn found(&self) -> &Found {
         &self.found
     }

@@ -1,14 +1,14 @@
-//! Tags in angle brackets that models write around their thoughts, their answer and their tool calls. This room reads one
-//! tag; what it means for the text is up to the reader.
+//! Parser of the tags that models write around reasoning, answers and tool calls. It parses one tag; its meaning is up
+//! to the caller.
 
-/// What a piece of text that began like a construct may still become.
+/// Result of examining a text that starts like a construct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Look<T> {
     /// Plain text.
     Never,
-    /// The rest will tell.
+    /// Undecided.
     Maybe,
-    /// This, and it is complete.
+    /// This construct, complete.
     Is(T),
 }
 
@@ -19,23 +19,23 @@ pub(crate) struct Tag {
     pub(crate) edge: Edge,
 }
 
-/// Whose tag it is.
+/// Name of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Name {
     Think,
     Final,
     /// A call inside [`Name::Calls`].
     Invoke,
-    /// Tool calls that a provider left in the text.
+    /// Tool calls that a provider leaked into the text.
     Calls,
 }
 
-/// Which side of its content a tag is on.
+/// Side of its content on which a tag is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edge {
     Open,
     Close,
-    /// `<think/>`: there is no content.
+    /// `<think/>`: no content.
     Empty,
 }
 
@@ -49,7 +49,7 @@ const NAMES: [(&str, Name); 7] = [
     ("minimax:tool_call", Name::Calls),
 ];
 
-/// Reads a piece of text that begins with `<`. Call it after each character: it looks at the last one for the end.
+/// Parses a text that starts with `<`. Must be called after each character: only the last one is checked for the end.
 pub(crate) fn look(candidate: &str) -> Look<Tag> {
     let Some(inner) = candidate.strip_prefix('<').map(str::trim_start) else { return Look::Never };
     let (is_close, inner) = inner.strip_prefix('/').map_or((false, inner), |inner| (true, inner.trim_start()));
@@ -68,7 +68,7 @@ pub(crate) fn look(candidate: &str) -> Look<Tag> {
     }
 }
 
-/// Whether a word begins with this, in any case.
+/// True if a text starts with this, ignoring case.
 pub(crate) fn begins(word: &str, start: &str) -> bool {
     word.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }

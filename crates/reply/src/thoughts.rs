@@ -1,9 +1,9 @@
-//! Thoughts that a model wrote before its answer, in tags, where its provider has no place for them.
+//! Splits reasoning in tags from the answer after it, for providers without a separate field.
 
 use crate::tags::{self, Edge, Look, Name};
 
-/// Takes the thoughts before an answer apart from it; `None` if there are none, or they have no end. The answer is what
-/// stands behind them, to the byte.
+/// Splits the reasoning before an answer from it; `None` if there is none or it is not closed. The answer is the
+/// unchanged text after it.
 pub fn split(text: &str) -> Option<(String, &str)> {
     let mut rest = text;
     let mut thoughts = Vec::new();
@@ -15,7 +15,7 @@ pub fn split(text: &str) -> Option<(String, &str)> {
     (rest.len() < text.len() && !thoughts.is_empty()).then(|| (thoughts.join("\n"), rest.trim_start()))
 }
 
-/// A thought at the start of a text, and what stands behind it.
+/// Returns the reasoning at the start of a text, and the text after it.
 fn first(text: &str) -> Option<(&str, &str)> {
     let inner = after(text, Edge::Open)?;
     let mut from = 0;
@@ -28,7 +28,7 @@ fn first(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// What stands behind a think tag at the start of a text.
+/// Returns the text after a think tag at its start.
 fn after(text: &str, edge: Edge) -> Option<&str> {
     let end = text.strip_prefix('<')?.find('>')? + 2;
     match tags::look(&text[..end]) {

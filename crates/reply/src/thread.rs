@@ -1,8 +1,8 @@
-//! Which message a reply hangs on, as the chat platform shows it.
+//! Threading: the message that a reply refers to on the chat platform.
 
 use crate::payload::{Kind, Payload, ReplyTo};
 
-/// Which replies hang on a message.
+/// Which replies refer to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// None.
@@ -15,7 +15,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Reads the setting `replyToMode`.
+    /// Parses the setting `replyToMode`.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
             "off" => Some(Self::Off),
@@ -26,31 +26,31 @@ impl Mode {
     }
 }
 
-/// The replies of one run on their way out, blocks and finals alike.
+/// Threading of the replies of one run, blocks and final ones alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Threading {
     mode: Mode,
-    /// The message that started the run, if the platform gave it an id.
+    /// Message that started the run, if the platform gave it an id.
     current: Option<String>,
-    /// Whether the model may name a message although the mode is off.
+    /// True if the model may name a message although the mode is off.
     allows_tags: bool,
     is_used: bool,
 }
 
 impl Threading {
-    /// The threading of a run that `current` started.
+    /// Creates the threading of a run that `current` started.
     pub fn new(mode: Mode, current: Option<String>) -> Self {
         Self { mode, current, allows_tags: false, is_used: false }
     }
 
-    /// Lets the model name a message although the mode is off, for channels that allow it.
+    /// Allows the model to name a message although the mode is off, for channels that support it.
     pub fn with_tags(self) -> Self {
         Self { allows_tags: true, ..self }
     }
 
-    /// The next payload that goes out, with the id of the message that it hangs on or without one.
+    /// Sets or clears the id of the message that the next outgoing payload refers to.
     ///
-    /// A notice of the house answers nobody, so that it does not take the place of the first reply.
+    /// A notice refers to no message, so that it does not take the place of the first reply.
     pub fn apply(&mut self, payload: Payload) -> Payload {
         let named = payload.reply_to.clone();
         let target = match (payload.kind, self.mode) {

@@ -1,52 +1,52 @@
-//! The block at hand: what has been seen of it, one character after the other, and where it may end.
+//! The current block: state per character, and the positions at which it may end.
 
 use unicode_segmentation::GraphemeCursor;
 
 use super::{Bounds, Prefer};
 use crate::fence::{self, Lines};
 
-/// How long to look for the place of a cut.
+/// How to choose the position of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
-    /// The first preferred place is taken.
+    /// The first preferred position.
     Soon,
-    /// The last good one is taken, once the block is full.
+    /// The last good position, once the block is full.
     Late,
 }
 
-/// Where a block begins, and with it what white space before its first word means nothing.
+/// Where a block starts, which determines the whitespace ignored before its first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
     /// At the start of the text: all.
     Text,
-    /// At the start of a line: blank lines; its indent stays.
+    /// At the start of a line: blank lines; its indent is kept.
     Line,
-    /// In a line: what is left of it, if it is blank, and the blank lines that follow.
+    /// Within a line: the remainder of it, if blank, and the blank lines that follow.
     Word,
 }
 
-/// A place where a block may end. All places are counted from the start of the block, in bytes.
+/// A position at which a block may end. All positions are byte offsets from the start of the block.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
-    /// Where the block ends.
+    /// End of the block.
     pub(super) end: usize,
-    /// Where the next one begins.
+    /// Start of the next one.
     pub(super) next: usize,
     chars: usize,
-    /// The fences as they are at `next`.
+    /// State of the fences at `next`.
     lines: Lines,
 }
 
-/// What a character leads to.
+/// Result of a character.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Nothing yet.
+    /// Continue.
     On,
-    /// So many bytes at the start of the block mean nothing; it begins after them.
+    /// This many bytes at the start of the block are ignored; it starts after them.
     Drop(usize),
-    /// As [`Drop`](Self::Drop), and the fence in which it began was over before anything stood in it.
+    /// Like [`Drop`](Self::Drop), and the fence in which the block started was closed without content.
     Empty(usize),
-    /// The block ends; what comes after it is looked at again.
+    /// The block ends; the text after it is processed again.
     Cut(Cut),
 }
 
@@ -54,60 +54,60 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Cut {
     Outside(Mark),
-    /// In a fence, which goes on in the next block.
+    /// Inside a fence, which continues in the next block.
     Inside(Mark, Box<Fence>),
 }
 
-/// A fence that is open.
+/// An open fence.
 #[derive(Debug, Clone)]
 pub(super) struct Fence {
-    /// What opens it again; empty if the bounds leave no room for that, so that its text is cut like any other.
+    /// Line that reopens it; empty if the bounds leave no space for it, so that its text is cut like any other.
     pub(super) opening: String,
-    /// What closes it before a cut; empty with `opening`.
+    /// Text that closes it before a cut; empty together with `opening`.
     pub(super) closing: String,
-    /// Where its first line of this block begins.
+    /// Start of its first line in this block.
     pub(super) content: usize,
     has_words: bool,
-    /// The place before it.
+    /// Position before the fence.
     before: Option<Mark>,
-    /// The last end of a line that leaves room for `closing`.
+    /// Last end of a line that leaves space for `closing`.
     newline: Option<Mark>,
-    /// The last place of all that does, which is after so many characters.
+    /// Last position of any kind that does, after this many characters.
     column: Option<Mark>,
     room: usize,
 }
 
-/// The block at hand.
+/// The current block.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     at: usize,
     chars: usize,
     lines: Lines,
-    /// Where it began; `None` once it has words.
+    /// Where it started; `None` once it has text.
     start: Option<Start>,
     line: Line,
-    /// The end of the last line that was not blank.
+    /// End of the last line that was not blank.
     line_end: Option<Mark>,
-    /// A space of which the next character tells whether it stands alone.
+    /// A space; the next character decides whether it is a grapheme of its own.
     space: Option<Mark>,
     ends: Ends,
-    /// The place that is taken if no fence follows.
+    /// Position of the cut if no fence follows.
     soon: Option<Mark>,
     fence: Option<Box<Fence>>,
 }
 
-/// The line at hand.
+/// The current line.
 #[derive(Debug, Clone)]
 struct Line {
     start: usize,
-    /// Whether it began in this block.
+    /// True if it started in this block.
     is_whole: bool,
     has_words: bool,
-    /// The place before it.
+    /// Position before the line.
     before: Option<Mark>,
 }
 
-/// The last places outside fences that are far enough.
+/// Last positions outside fences that are past the minimum.
 #[derive(Debug, Clone, Default)]
 struct Ends {
     paragraph: Option<Mark>,
@@ -133,12 +133,12 @@ impl Block {
         }
     }
 
-    /// The one after a place outside fences.
+    /// Creates the block after a position outside fences.
     pub(super) fn after(mark: &Mark, start: Start) -> Self {
         Self { lines: mark.lines.clone(), ..Self::new(start) }
     }
 
-    /// The one after a place in a fence.
+    /// Creates the block after a position inside a fence.
     pub(super) fn reopened(mark: &Mark, start: Start, fence: Fence) -> Self {
         let chars = fence.opening.chars().count();
         let fence = Fence { content: 0, has_words: false, before: None, newline: None, column: None, ..fence };
@@ -146,18 +146,18 @@ impl Block {
         Self { chars, start: None, fence, ..Self::after(mark, start) }
     }
 
-    /// How far it has been looked at.
+    /// Returns the offset up to which it was processed.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// Where the last sentence ends that something follows.
+    /// Returns the end of the last sentence that is followed by text.
     pub(super) fn last_sentence(&self) -> Option<Mark> {
         self.ends.sentence.clone()
     }
 
-    /// Where it can end now, if no more is to come for a while: at a preferred place, or behind the last line, if `text`
-    /// ends with that.
+    /// Returns where the block can end after an idle period: at a preferred position, or after the last line, if `text`
+    /// ends with it.
     pub(super) fn complete(&self, text: &str) -> Option<Mark> {
         if self.fence.is_some() || self.lines.is_inside() {
             return None;
@@ -166,14 +166,14 @@ impl Block {
         self.soon.as_ref().or_else(|| self.ends.newline.as_ref().filter(is_last)).cloned()
     }
 
-    /// Whether the text of a block that began in a fence is no more than the line that closes it.
+    /// True if a block that started in a fence consists only of the closing line.
     pub(super) fn is_only_closing(&self, text: &str) -> bool {
         let mut lines = self.lines.clone();
         lines.push('\n');
         self.fence.as_ref().is_some_and(|fence| fence.is_reopened()) && !lines.is_inside() && is_marks(text.trim())
     }
 
-    /// Looks at the next character of the text of the block, which may go on after it.
+    /// Processes the next character of the block's text, which may continue after it.
     pub(super) fn step(&mut self, c: char, text: &str, (bounds, search): (Bounds, Search)) -> Step {
         if let Some(space) = self.space.take()
             && (c.is_ascii() || boundary(text, self.at) == self.at)
@@ -208,7 +208,7 @@ impl Block {
         Step::On
     }
 
-    /// White space before the first word.
+    /// Handles whitespace before the first word.
     fn skip(&mut self, c: char, start: Start, bounds: Bounds) -> Step {
         self.lines.push(c);
         let next = self.at + c.len_utf8();
@@ -222,7 +222,7 @@ impl Block {
             self.line.is_whole = true;
         }
         if c == '\n' && self.lines.is_inside() {
-            // The rest of a line that opens a fence and was too long for one block.
+            // The remainder of an opening fence line that was too long for one block.
             self.start = None;
             self.fence = Some(Box::new(Fence::open("", 0, None, bounds)));
         }
@@ -231,7 +231,7 @@ impl Block {
         Step::Drop(next)
     }
 
-    /// A character that is no white space.
+    /// Handles a character that is not whitespace.
     fn word(&mut self, c: char) -> Step {
         self.start = None;
         self.line.has_words = true;
@@ -282,7 +282,7 @@ impl Block {
         Step::On
     }
 
-    /// Takes note of a place of one kind, if it is far enough.
+    /// Records a position of one kind, if it is past the minimum.
     fn offer(&mut self, kind: Prefer, mark: &Mark, (bounds, search): (Bounds, Search)) {
         if mark.chars < bounds.min {
             return;
@@ -303,7 +303,7 @@ impl Block {
         }
     }
 
-    /// Where it ends when it can take no more.
+    /// Returns the cut of a full block.
     fn full(&mut self, text: &str, bounds: Bounds) -> Cut {
         let ends = std::mem::take(&mut self.ends);
         let good = match bounds.prefer {
@@ -337,7 +337,7 @@ impl Block {
 }
 
 impl Mark {
-    /// Moved back out of a grapheme, if that begins after `from`.
+    /// Moves the position to the start of a grapheme, if that is after `from`.
     fn whole(self, text: &str, from: usize) -> Self {
         let end = Some(boundary(text, self.end)).filter(|end| *end > from).unwrap_or(self.end);
         Self { end, next: end, ..self }
@@ -345,13 +345,13 @@ impl Mark {
 }
 
 impl Fence {
-    /// One that has just been opened; `opening` is empty if its line began in another block.
+    /// Creates a fence that was just opened; `opening` is empty if its line started in another block.
     fn open(opening: &str, content: usize, before: Option<Mark>, bounds: Bounds) -> Self {
         let added = fence::spans(opening).pop().map(|fence| {
             let closing = format!("\n{}{}", fence.indent, fence.marker);
             (fence.open_line + "\n", closing)
         });
-        // Without this a long opening line would make a flood of blocks with a word each.
+        // Otherwise a long opening line would produce a flood of blocks with one word each.
         let leaves_room = |(opening, closing): &(String, String)| {
             let room = bounds.max.saturating_sub(opening.chars().count() + closing.chars().count());
             room > 0 && room >= bounds.max / 10
@@ -366,7 +366,7 @@ impl Fence {
     }
 }
 
-/// Whether a sentence ends with the text, if white space or nothing follows.
+/// True if a sentence ends with the text, provided that whitespace or nothing follows.
 pub(super) fn ends_sentence(text: &str) -> bool {
     text.ends_with(['.', '!', '?'])
 }
@@ -379,7 +379,7 @@ fn is_marks(text: &str) -> bool {
     text.chars().all(is_mark)
 }
 
-/// The last place up to `at` that is between two graphemes. It does not depend on more than the character after `at`.
+/// Returns the last grapheme boundary up to `at`. Depends on no more than the character after `at`.
 fn boundary(text: &str, at: usize) -> usize {
     let mut cursor = GraphemeCursor::new(at, text.len(), true);
     match cursor.is_boundary(text, 0) {

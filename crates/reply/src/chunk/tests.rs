@@ -1,4 +1,4 @@
-//! How texts are cut, and the laws that hold for every text.
+//! Tests of cuts, and properties that hold for every text.
 use proptest::prelude::*;
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -12,7 +12,7 @@ fn paragraphs(min: usize, max: usize) -> Bounds {
     bounds(min, max, Prefer::Paragraph)
 }
 
-/// The blocks of a text that is cut as it comes.
+/// Returns the blocks of a text that is cut while it arrives.
 fn streamed(bounds: Bounds, deltas: &[&str]) -> Vec<String> {
     let mut chunker = Chunker::new(bounds);
     let mut blocks: Vec<String> = deltas.iter().flat_map(|delta| chunker.push(delta)).collect();
@@ -20,14 +20,14 @@ fn streamed(bounds: Bounds, deltas: &[&str]) -> Vec<String> {
     blocks
 }
 
-/// The blocks of a text that is cut when it is over.
+/// Returns the blocks of a text that is cut when it is complete.
 fn whole(bounds: Bounds, text: &str) -> Vec<String> {
     let mut chunker = Chunker::new(bounds);
     chunker.hold(text);
     chunker.finish()
 }
 
-/// What the original gave, and where and why we differ.
+/// Recorded results of OpenClaw, with the reasons for deviations.
 #[test]
 fn recorded_blocks_of_the_original() {
     use Prefer::{Newline, Paragraph, Sentence};
@@ -57,16 +57,16 @@ fn recorded_blocks_of_the_original() {
             &["abcdefghij", "klmnopqrst", "uvwxyz"],
         ),
         (
-            // Cut at line ends, no empty fenced block, no line break after the closing fence, and with it no block is
-            // longer than allowed. The original: "```js\nconst a = 1;\nconst \n```\n", "```js\nb = 2;\nconst c = 3;\n```\n",
-            // "```js\n\n```", "Done".
+            // Cut at line ends, no empty fenced block, no line break after the closing fence, and no block longer than
+            // allowed including it. OpenClaw: "```js\nconst a = 1;\nconst \n```\n",
+            // "```js\nb = 2;\nconst c = 3;\n```\n", "```js\n\n```", "Done".
             "fence split",
             bounds(5, 25, Paragraph),
             "```js\nconst a = 1;\nconst b = 2;\nconst c = 3;\n```\nDone",
             &["```js\nconst a = 1;\n```", "```js\nconst b = 2;\n```", "```js\nconst c = 3;\n```", "Done"],
         ),
         (
-            // Cut at line ends. The original: "~~~\nline one\nline two\nline thr\n~~~\n", "~~~\nee\n~~~", "end".
+            // Cut at line ends. OpenClaw: "~~~\nline one\nline two\nline thr\n~~~\n", "~~~\nee\n~~~", "end".
             "tilde fence",
             bounds(5, 30, Paragraph),
             "~~~\nline one\nline two\nline three\n~~~\nend",
@@ -74,13 +74,13 @@ fn recorded_blocks_of_the_original() {
         ),
         ("leading blank", bounds(3, 10, Paragraph), "\n\n\n\n   hello world again", &["hello", "world", "again"]),
         (
-            // Counted in characters. The original, with two units for each: two, two, one.
+            // Counted in characters. OpenClaw, with two units for each: two, two, one.
             "emoji cut",
             bounds(2, 4, Paragraph),
             "😀😀😀😀😀",
             &["😀😀😀😀", "😀"],
         ),
-        // The original cuts the third in half.
+        // OpenClaw cuts the third in half.
         ("emoji odd max", bounds(2, 5, Paragraph), "😀😀😀😀😀", &["😀😀😀😀😀"]),
     ];
     for (name, bounds, text, blocks) in at_the_end {
@@ -88,7 +88,7 @@ fn recorded_blocks_of_the_original() {
     }
     let as_it_comes: &[(&str, Bounds, &[&str], &[&str])] = &[
         (
-            // No blank lines at the start of a block, which leaves room for a word. The original: "First para.",
+            // No blank lines at the start of a block, which leaves space for a word. OpenClaw: "First para.",
             // "\n\nSecond para that goes on", "and on."
             "para stream",
             bounds(10, 30, Paragraph),
@@ -220,7 +220,7 @@ fn a_long_opening_line_makes_no_flood_of_blocks() {
 
 #[test]
 fn each_character_is_looked_at_a_bounded_number_of_times() {
-    // Quadratic work over this would take minutes.
+    // Quadratic cost would take minutes here.
     let text = "word ".repeat(200_000);
     let mut chunker = Chunker::new(paragraphs(800, 1200));
     let mut blocks: Vec<String> = text.split_inclusive(' ').flat_map(|delta| chunker.push(delta)).collect();
@@ -230,7 +230,7 @@ fn each_character_is_looked_at_a_bounded_number_of_times() {
     assert_eq!(whole(bounds(1, 60_000, Prefer::Newline), &lines).len(), 20_001);
 }
 
-/// A text of words, blank lines, fences and whatever else makes cutting hard.
+/// A text of words, blank lines, fences and other difficult parts.
 fn any_text() -> impl Strategy<Value = String> {
     const PARTS: &[&str] = &[
         "word",
@@ -266,7 +266,7 @@ fn any_text() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PARTS), 0..60).prop_map(|parts| parts.concat())
 }
 
-/// A text whose fences are all closed, with lines that do not look like any.
+/// A text whose fences are all closed, without lines that look like fences.
 fn tidy_text() -> impl Strategy<Value = String> {
     let words = "([a-z]{1,12}[.]? ){1,12}";
     let code = (prop::sample::select(&["```", "```rust", "  ~~~~ a"]), prop::collection::vec("[ a-z]{0,20}", 0..8))
@@ -284,7 +284,7 @@ fn any_bounds(max: std::ops::Range<usize>) -> impl Strategy<Value = Bounds> {
     (max, 0..50_usize, prefer).prop_map(|(max, min, prefer)| Bounds { min, max, prefer })
 }
 
-/// A text in pieces of these lengths, over and over.
+/// Splits a text into pieces of these lengths, repeatedly.
 fn pieces(text: &str, lengths: &[usize]) -> Vec<String> {
     let mut chars = text.chars().peekable();
     let mut lengths = lengths.iter().cycle();
@@ -299,8 +299,8 @@ fn bare(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// Takes the blocks away from the start of the text, without the fence lines that were added, and gives back what is left
-/// of it; white space does not count.
+/// Removes the blocks from the start of the text, without added fence lines, and returns the remainder; whitespace is
+/// ignored.
 fn what_is_missing(text: &str, blocks: &[String]) -> String {
     let mut text = bare(text);
     for block in blocks {
@@ -344,7 +344,7 @@ proptest! {
 
     #[test]
     fn nothing_that_stands_on_no_fence_line_is_lost_or_doubled(text in any_text(), bounds in any_bounds(1..80)) {
-        // Then nothing but " a b" stands on a fence line.
+        // Then only " a b" can follow on a fence line.
         let text = text.replace('`', "'");
         let words = |text: &str| -> String { bare(text).chars().filter(|c| !"~ab".contains(*c)).collect() };
         prop_assert_eq!(words(&streamed(bounds, &[&text]).concat()), words(&text));

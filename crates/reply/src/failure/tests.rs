@@ -1,4 +1,4 @@
-//! Which error gets which words, and what is no error.
+//! Tests of error explanations, and of texts that are no errors.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn errors_are_explained_by_the_first_row_that_fits() {
     }
 }
 
-/// Which of the original's recorded errors mean that the conversation is too long.
+/// Which of OpenClaw's recorded errors mean a context overflow.
 #[test]
 fn recorded_errors_hold() {
     for (error, is_long) in [

@@ -1,15 +1,15 @@
-//! The tools that have a sign and a name for people, and the argument that tells most about a call.
+//! Table of tools with an emoji, a display name, and the identifying arguments.
 
-/// A tool as people are told of it.
+/// Display data of a tool.
 pub(super) struct Tool {
     pub(super) name: &'static str,
     pub(super) sign: &'static str,
     pub(super) label: &'static str,
-    /// The arguments that say what a call is about: the first one that is there counts.
+    /// Arguments that identify a call: the first one present is used.
     pub(super) tells: &'static [&'static str],
 }
 
-/// A tool that nobody knows: of a plugin or another server.
+/// A tool that is not in the table: of a plugin or another server.
 pub(super) const UNKNOWN: Tool = Tool {
     name: "",
     sign: "🧩",

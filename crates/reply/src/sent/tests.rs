@@ -1,4 +1,4 @@
-//! Which answers are withheld after a `message` call.
+//! Tests of answers that are withheld after a `message` call.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -55,7 +55,7 @@ fn a_repetition_is_withheld() {
     }
 }
 
-/// Acceptance D1: each of these was lost.
+/// Acceptance D1: each of these was lost before.
 #[test]
 fn everything_else_arrives() {
     for (sent, said) in [
@@ -65,7 +65,7 @@ fn everything_else_arrives() {
             "Working on it, this takes a minute.",
             "I told you: \"Working on it, this takes a minute.\" Now it is done, and here is what came of it.",
         ),
-        // The answer stands after the confirmation and is short.
+        // The answer follows the confirmation and is short.
         (
             "I am running all tests of the project now, which will take about a minute.",
             "I am running all tests of the project now, which will take about a minute. No, they fail.",
@@ -170,16 +170,16 @@ fn only_so_much_is_remembered() {
     assert!(is_said(&sent, "This is message 00000.") && !is_said(&sent, "This is message 00001."));
 }
 
-/// What the original makes of two texts, where an answer cannot be lost by it.
+/// OpenClaw's comparisons of two texts, where they cannot lose an answer.
 #[test]
 fn recorded_comparisons_hold() {
     for (text, sent, is_repeated) in [
         ("Done! 🎉  Sent it.", "done! sent it.", true),
         ("Totally different text here", "I sent the report", false),
-        // FIX: the original finds these two in both directions; but a part of a sentence can mean something else.
+        // FIX: OpenClaw matches these two in both directions; but a part of a sentence can mean something else.
         ("I sent the report to Bob", "Sent: I sent the report to Bob today", false),
         ("Sent: I sent the report to Bob today", "I sent the report to Bob", false),
-        // FIX: the original never compares short texts; the same one twice is a repetition all the same.
+        // FIX: OpenClaw never compares short texts; an equal one is still a repetition.
         ("short", "short", true),
     ] {
         assert_eq!(!is_said(&after_text(sent), text), is_repeated, "{text}");
@@ -193,7 +193,7 @@ fn sentences(letters: &'static str) -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(sentence, 1..5)
 }
 
-/// The same words in another dress.
+/// The same words with other decoration.
 fn dress(text: &str, seed: &[u8]) -> String {
     let mut dressed = String::new();
     for (at, word) in text.split(' ').enumerate() {
@@ -242,7 +242,7 @@ proptest! {
         prop_assert!(is_said(&after_text(&sent.join(" ")), &said), "{}", said);
     }
 
-    /// What is withheld in the end was held back from its first word on, unless it has an introduction.
+    /// A text that is withheld in the end is held back from its first word on, unless it has an introduction.
     #[test]
     fn a_repetition_is_seen_from_its_first_word_on(
         text in sentences("[a-e]{1,6}"), from in 0usize..4, until in 1usize..5, end in 0usize..80,

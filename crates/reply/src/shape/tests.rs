@@ -1,4 +1,4 @@
-//! What a user gets at the end of a run.
+//! Tests of what a user receives at the end of a run.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::{
 
 const NOTHING: &str = "The model ended without an answer. Ask again, or choose another one with /model.";
 
-/// A run, as far as a test cares.
+/// A run with the fields that tests need.
 #[derive(Debug, Clone, Default)]
 struct Run {
     said: Vec<Payload>,
@@ -139,7 +139,7 @@ fn reasoning_alone_is_no_answer() {
     let run = Run { reasoning: Some("Hm".to_owned()), ..Run::default() };
     let thoughts = of(Kind::Reasoning, "Reasoning:\n_Hm_");
     assert_eq!(run.clone().shape(), Shaped { payloads: vec![thoughts], verdict: Verdict::Missing });
-    // Where nobody waits, nothing is said.
+    // If no answer is expected, nothing is sent.
     for ending in [Ending::Words, Ending::Silence] {
         assert_eq!(Run { ending, duty: Duty::Free, ..run.clone() }.shape(), nothing(Verdict::Silent));
     }
@@ -215,9 +215,9 @@ fn what_blocks_brought_is_not_sent_again() {
         Run { delivered, ..run.clone() }.shape()
     };
     assert_eq!(after(&["One.", "Two.", "Three."]), nothing(Verdict::Answered));
-    // A send hung: what came later is still to be said.
+    // A send hung: the later text remains to be sent.
     assert_eq!(after(&["One."]), answered(&[Payload::answer("Two."), Payload::answer("Three.")]));
-    // Another model began differently.
+    // Another model started differently.
     assert_eq!(after(&["Well,"]), answered(&[Payload::answer("One.\n\nTwo."), Payload::answer("Three.")]));
 }
 

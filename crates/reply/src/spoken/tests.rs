@@ -1,4 +1,4 @@
-//! Messages as they come: recorded cases, and the law that the cut into deltas changes nothing.
+//! Tests of streamed messages: recorded cases, and the property that the split into deltas does not matter.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn with_media(text: &str, media: &[&str]) -> Said {
     Said { found: Found { media, ..Found::default() }, ..said(text) }
 }
 
-/// What is shown after each delta, and at the end.
+/// Returns the visible text after each delta, and at the end.
 fn stream(rules: Rules, deltas: &[&str]) -> Vec<String> {
     let mut spoken = Spoken::new(rules);
     let mut shown: Vec<String> = deltas.iter().map(|delta| spoken.hear(delta).text).collect();
@@ -44,7 +44,7 @@ fn recorded_directives_are_taken_out() {
         ("text MEDIA:/home/user/tmp", said("text MEDIA:/home/user/tmp")),
         ("MEDIA:foo.png", said("MEDIA:foo.png")),
         ("a\n\n\nb\nMEDIA:/x.png\n\nc", said("a\n\n\nb\nMEDIA:/x.png\n\nc")),
-        // Fixed: the original takes the indent of every line away. Pitfall 53.
+        // Fixed: OpenClaw removes the indent of every line. Pitfall 53.
         (
             "[[reply_to_current]] code:\n    indented\n\n  two",
             replying("code:\n    indented\n\n  two", ReplyTo::Current),
@@ -68,7 +68,7 @@ fn recorded_media_lines_are_taken_out() {
         ("MEDIA:./../x", said("MEDIA:./../x")),
         ("MEDIA:file:///x.png", said("MEDIA:file:///x.png")),
         ("MEDIA:/home/user/tmp", said("MEDIA:/home/user/tmp")),
-        // Fixed: the original collapses the spaces and empty lines of the rest.
+        // Fixed: OpenClaw collapses the spaces and empty lines of the remaining text.
         (
             "text\n\nMEDIA:https://h/a.png\n\n  indented\n\nend",
             with_media("text\n\n\n  indented\n\nend", &["https://h/a.png"]),
@@ -85,7 +85,7 @@ fn recorded_streams_show_no_half_directive() {
     let cases: [(&[&str], &[&str]); 5] = [
         (&["[[reply_to_cur", "rent]] Hi"], &["", "Hi", ""]),
         (&["[[reply_to_current]]", "Hello"], &["", "Hello", ""]),
-        // Deviation: the space before the brackets comes with them; the original loses it.
+        // Deviation: the space before the brackets is kept; OpenClaw loses it.
         (&["Hello [["], &["Hello", " [["]),
         (&["NO_REPLY"], &["", ""]),
         (&["N", "O", "_REPLY", "ING"], &["", "", "", "NO_REPLYING", ""]),
@@ -144,7 +144,7 @@ fn code_is_left_alone() {
     ] {
         assert_eq!(plain(code), said(code));
     }
-    // The thought before it does not hide a fence.
+    // The preceding reasoning does not hide a fence.
     assert_eq!(plain("<think></think>```\n<think>\n```").text, "```\n<think>\n```");
 }
 
@@ -219,7 +219,7 @@ fn calls_that_leaked_are_taken_out() {
     for (text, shown) in leaks {
         assert_eq!(plain(text), said(shown), "{text:?}");
     }
-    // JSON that does not end may have an answer behind it.
+    // Unterminated JSON may be followed by an answer.
     assert_eq!(plain("[Tool Call: x] {\"a\": \n\nThe answer").text, "{\"a\": \n\nThe answer");
     for text in ["Write <invoke>x</invoke> here", "<invoke>a<invoke>b</invoke>", "[Tool Caller]", "[Tool Call: x\n]"] {
         assert_eq!(plain(text), said(text));
@@ -227,7 +227,7 @@ fn calls_that_leaked_are_taken_out() {
     assert_eq!(plain("<invoke>a<think>b</think></invoke> c").text, "<invoke>a</invoke> c");
 }
 
-/// Not timed: were the cost more than linear, this would take minutes.
+/// Not timed: superlinear cost would take minutes.
 #[test]
 fn long_messages_come_char_by_char() {
     let unit = [
@@ -320,7 +320,7 @@ const PIECES: &[&str] = &[
     "x",
 ];
 
-/// Texts rich in everything that is read specially.
+/// Texts rich in special constructs.
 fn rich() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PIECES), 0..24).prop_map(|pieces| pieces.concat())
 }
@@ -383,7 +383,7 @@ proptest! {
 
     #[test]
     fn no_thought_is_shown(before in rich(), after in rich()) {
-        // Outside of code a thought stays a thought, whatever stands around it.
+        // Outside of code, reasoning stays hidden whatever surrounds it.
         let before = before.replace(['`', '~'], "");
         let shown = plain(&format!("{before}\n<think>SECRET</think>\n{after}")).text;
         prop_assert!(!shown.contains("SECRET"), "{:?}", shown);

@@ -1,5 +1,5 @@
-//! Reads streams of a Chat Completions server with the wire and with nothing but `reqwest`, in turns, and tells what each
-//! cost. Run by `cargo xtask bench`, whose server streams as many chunks as the question says.
+//! Benchmark: reads streams of a Chat Completions server through the wire and with bare `reqwest`, alternately, and
+//! prints the cost of each. Run by `cargo xtask bench`, whose server streams as many chunks as the request says.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for one's own terminal")]
 
 use std::{fs, time::Duration};
@@ -11,12 +11,12 @@ use homard_providers::{Client, Remote, Target};
 use serde_json::json;
 use tokio::time::Instant;
 
-/// The lengths of the streams.
+/// Lengths of the streams in chunks.
 const SIZES: [usize; 3] = [500, 2_000, 4_000];
-/// How many chunks each length streams in all.
+/// Total number of chunks streamed for each length.
 const STREAMED: usize = 80_000;
 
-/// What a stream cost: processor time, and the wait for its first words.
+/// Cost of a stream: processor time, and time to the first text.
 type Cost = (Duration, Duration);
 
 fn main() {
@@ -29,7 +29,7 @@ fn main() {
 async fn compare(base_url: &str, size: usize) -> serde_json::Value {
     let spec = Spec { api: "openai-completions".to_owned(), model: "fake-1".to_owned(), ..Spec::default() };
     let model = Remote::new(Target::new(spec, base_url), &Client::default()).unwrap();
-    // The first read is warm-up, and sets up what the bare client needs, too.
+    // The first read is a warm-up, and also initializes what the bare client needs.
     through_wire(&model, size).await;
     let bare = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
     without_wire(&bare, base_url, size).await;
@@ -41,7 +41,7 @@ async fn compare(base_url: &str, size: usize) -> serde_json::Value {
     json!({"chunks": size, "wire": told(&wire), "bare": told(&straight)})
 }
 
-/// The processor time of one stream, and the median of the waits, in microseconds.
+/// Returns the processor time per stream and the median time to the first text, in microseconds.
 fn told(costs: &[Cost]) -> serde_json::Value {
     let used: Duration = costs.iter().map(|(used, _)| *used).sum();
     let mut waits: Vec<_> = costs.iter().map(|(_, wait)| *wait).collect();
@@ -87,9 +87,10 @@ async fn without_wire(client: &reqwest::Client, base_url: &str, size: usize) -> 
     (processor_time() - used, first)
 }
 
-/// What this thread, the only one that works, has used so far.
+/// Returns the processor time used by this thread, the only busy one.
 fn processor_time() -> Duration {
-    // The system counts when a thread gives way; without that a part of this time would be told as the next one's.
+    // The system updates the counter when a thread yields; otherwise a part of this time would be attributed to the
+    // next measurement.
     std::thread::yield_now();
     let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(told.split(' ').next().unwrap().parse().unwrap())

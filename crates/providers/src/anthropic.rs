@@ -1,4 +1,4 @@
-//! Anthropic's Messages.
+//! Anthropic Messages API.
 
 mod body;
 mod decode;
@@ -13,22 +13,22 @@ use crate::{
     wire::{Place, bearer},
 };
 
-/// The wire's version; the only one there is.
+/// API version; the only one there is.
 const VERSION: &str = "2023-06-01";
-/// Arguments are streamed as they are written, and models may think between calls.
+/// Arguments are streamed as they are generated, and models may reason between calls.
 const BETAS: &str = "fine-grained-tool-streaming-2025-05-14,interleaved-thinking-2025-05-14";
-/// Tokens of a person's account are let in only with this.
+/// Required for OAuth tokens of a user's account.
 const OAUTH_BETA: &str = "oauth-2025-04-20";
-/// What such a token begins with, wherever it was found.
+/// Prefix of OAuth tokens, wherever they were found.
 const OAUTH_PREFIX: &str = "sk-ant-oat";
 
-/// Base URLs are written with and without the version.
+/// Returns the request path. Base URLs are written with and without the version.
 pub(crate) fn place(target: &Target) -> Place {
     let is_versioned = target.base_url.trim_end_matches('/').ends_with("/v1");
     Place { path: if is_versioned { "messages" } else { "v1/messages" }.to_owned(), query: None }
 }
 
-/// A key goes into a header of its own, a token into the usual one.
+/// Returns the headers. A key has its own header, a token uses `Authorization`.
 pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
     let is_token = target.auth.as_ref().is_some_and(|auth| match auth {
         Auth::Key(key) => key.expose().trim().starts_with(OAUTH_PREFIX),

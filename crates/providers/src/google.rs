@@ -1,4 +1,4 @@
-//! Google's Gemini.
+//! Google Gemini API.
 
 mod body;
 mod chunk;
@@ -15,14 +15,14 @@ use crate::{
     wire::{Place, bearer},
 };
 
-/// Where requests go. A name may say what kind of model it is, as `tunedModels/mine` does.
+/// Returns the request path. A name may include the kind of model, as `tunedModels/mine` does.
 pub(crate) fn place(target: &Target) -> Place {
     let model = &target.spec.model;
     let kind = if model.contains('/') { "" } else { "models/" };
     Place { path: format!("{kind}{model}:streamGenerateContent"), query: Some("alt=sse") }
 }
 
-/// How one is let in. A key is never in the URL, which gets into logs.
+/// Returns the headers. A key is never part of the URL, which is logged.
 pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
     match &target.auth {
         Some(Auth::Key(key)) => vec![("x-goog-api-key", key.expose().trim().to_owned())],
@@ -30,7 +30,7 @@ pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Whether a model is older than Gemini 3, which brought thinking levels, ids of calls and pictures in results.
+/// True for models before Gemini 3, which introduced thinking levels, call ids and images in results.
 fn is_old(model: &str) -> bool {
     let model = model.to_ascii_lowercase();
     let Some((_, version)) = model.split_once("gemini-") else { return false };

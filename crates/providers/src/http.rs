@@ -1,6 +1,6 @@
-//! The one road to every provider: a POST, and an answer that comes in pieces.
+//! HTTP transport of all providers: a POST with a streamed response.
 //!
-//! It tells apart what a caller must treat differently: not reached, refused, not a stream, cut off, silent.
+//! It distinguishes the failures that callers treat differently: unreachable, rejected, not a stream, truncated, idle.
 
 mod renew;
 
@@ -31,14 +31,14 @@ use crate::{
 };
 pub use renew::Renewed;
 
-/// How long a connection may take to come up.
+/// Connection timeout.
 const CONNECT: Duration = Duration::from_secs(30);
-/// How much of a body that is not an answer is read.
+/// Maximum number of bytes read from a body that is not an answer.
 const BODY: usize = 16 * 1024;
 
-/// The connections to all providers, one of these per process. Clones share them.
+/// Connections to all providers, one per process. Clones share them.
 ///
-/// Nothing is set up before it is needed: loading the system's root certificates takes longer than starting the gateway.
+/// Initialized lazily, because loading the system's root certificates takes longer than starting the gateway.
 #[derive(Debug, Clone)]
 pub struct Client {
     remote: Arc<LazyLock<Road>>,
@@ -59,28 +59,28 @@ impl Client {
     }
 }
 
-/// To other machines, through the proxy that the environment names, if any.
+/// Client for other machines, through the proxy of the environment, if any.
 fn remote() -> Road {
     build(reqwest::Client::builder())
 }
 
-/// To this machine, in clear text: no proxy could find the way back, and no certificates are needed.
+/// Client for this machine, in clear text: a proxy could not reach it, and no certificates are needed.
 fn local() -> Road {
     build(reqwest::Client::builder().no_proxy().tls_certs_only([]))
 }
 
 fn build(builder: ClientBuilder) -> Road {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // reqwest panics without one. It fails only if another thread was faster, which is as good.
+        // reqwest panics without a provider. This fails only if another thread was faster, which is fine.
         rustls::crypto::ring::default_provider().install_default().ok();
     }
-    // A redirect would carry the key and the conversation to a place that nobody configured.
+    // A redirect would send the key and the conversation to an address that was not configured.
     let builder = builder.connect_timeout(CONNECT).redirect(Policy::none());
     let built = builder.user_agent(concat!("homard/", env!("CARGO_PKG_VERSION"))).build();
     built.map_err(|error| Error::new(ErrorKind::Connect, format!("HTTP cannot be set up: {}", cause(&error))))
 }
 
-/// Where a provider listens and how it is spoken to.
+/// URL, headers and client of a provider.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     road: Arc<LazyLock<Road>>,
@@ -90,7 +90,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a wire below the provider's base URL.
+    /// Creates the endpoint of a wire below the provider's base URL.
     pub(crate) fn new(
         client: &Client,
         target: &Target,
@@ -118,7 +118,7 @@ impl Endpoint {
         Ok(Self { road, url, headers, target: Arc::new(target.clone()) })
     }
 
-    /// Asks, and waits for a stream.
+    /// Sends a request and waits for the stream.
     async fn open(&self, body: Vec<u8>) -> Result<Response, Error> {
         let client = (**self.road).clone()?;
         let request = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
@@ -144,28 +144,28 @@ impl Endpoint {
         let message = self.answered(&format!("HTTP {status} with {kind}, which is not an event stream"));
         let body = self.body(&mut response).await;
         let refusal = classify(None, &headers, &body);
-        // A good status does not make an error good.
+        // An error object is an error even with a success status.
         if serde_json::from_str::<serde_json::Value>(&body).is_ok_and(|body| body.get("error").is_some()) {
             return Err(self.named(refusal));
         }
         Err(self.named(Error { kind: ErrorKind::Misconfigured, status: Some(status), message, ..refusal }))
     }
 
-    /// What was answered by whom.
+    /// Formats what the endpoint returned.
     fn answered(&self, what: &str) -> String {
         format!("POST {} answered {what}", self.shown())
     }
 
-    /// The URL without what may be a secret: who signs in, and what is asked for.
+    /// Returns the URL without possible secrets: user info and query.
     pub(crate) fn shown(&self) -> String {
         let mut url = self.url.clone();
-        // A URL with a host, as all of these are, can be without a user.
+        // Succeeds for a URL with a host, which all of these have.
         let is_plain = url.set_username("").and_then(|()| url.set_password(None)).is_ok();
         url.set_query(None);
         if is_plain { url.to_string() } else { self.url.host_str().unwrap_or_default().to_owned() }
     }
 
-    /// Sends a request that wants one short answer, and returns status, content type and the head of the body.
+    /// Sends a request for one short answer and returns the status, the content type and the beginning of the body.
     pub(crate) async fn ask_once(&self, body: Vec<u8>) -> Result<(u16, String, String), String> {
         let client = (**self.road).clone().map_err(|error| error.message)?;
         let mut headers = self.headers.clone();
@@ -181,7 +181,7 @@ impl Endpoint {
         Ok((status, kind, self.body(&mut response).await))
     }
 
-    /// The head of a body that is not an answer; what there is of it, if it does not come.
+    /// Reads the beginning of a body that is not an answer, as far as it arrives.
     async fn body(&self, response: &mut Response) -> String {
         let mut body = Vec::new();
         let reading = async {
@@ -198,7 +198,7 @@ impl Endpoint {
         String::from_utf8_lossy(&body).into_owned()
     }
 
-    /// A decoder does not know whose words it reads, what must not be shown of them, and what to do about them.
+    /// Adds the provider's name and advice to a decoder's error and redacts secrets; the decoder knows none of them.
     pub(crate) fn named(&self, error: Error) -> Error {
         let target = &self.target;
         let secrets = || {
@@ -237,13 +237,13 @@ impl Endpoint {
         self.named(Error::new(ErrorKind::Connect, message))
     }
 
-    /// Where it is: the host, and the port if it is not the usual one.
+    /// Returns the host, and the port unless it is the default.
     fn host(&self) -> String {
         let host = self.url.host_str().unwrap_or_default();
         self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    /// What is known only here: whose failure it is, and what the tokens cost.
+    /// Adds what only the endpoint knows: the provider of an error, and the cost of the tokens.
     fn completed(&self, event: Event) -> Event {
         match event {
             Event::Failed(error) => Event::Failed(self.named(error)),
@@ -285,12 +285,12 @@ fn readable(headers: &HeaderMap) -> Vec<(String, String)> {
     readable.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// How long a server may say nothing: longer if it is a machine of one's own.
+/// Returns the idle timeout of a server: longer if it is self-hosted.
 pub fn idle_for(base_url: &str) -> Duration {
     if is_self_hosted(base_url) { SELF_HOSTED_IDLE } else { IDLE }
 }
 
-/// Whether a URL leads to this machine or its network, where models are slow and no key is needed.
+/// True if a URL refers to this machine or its network, where models are slow and no key is needed.
 pub fn is_self_hosted(base_url: &str) -> bool {
     let Ok(url) = Url::parse(base_url) else { return false };
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
@@ -309,7 +309,7 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The innermost reason. The outer ones only say that there was one, and name the URL.
+/// Returns the innermost cause. The outer ones only repeat that there was an error, and name the URL.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -318,7 +318,7 @@ fn cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// Asks a provider. Dropping the stream closes the connection.
+/// Sends a request to a provider. Dropping the stream closes the connection.
 pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, reader: Reader) -> EventStream {
     let opening = async move {
         let unwritten =
@@ -332,15 +332,15 @@ pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, 
     }))
 }
 
-/// How many bytes are looked at in one go: a flood must not become one heap of events.
+/// Maximum number of bytes processed at once, to bound the number of events.
 const PIECE: usize = 8 * 1024;
 
-/// An answer that is being read.
+/// A response being read.
 struct Reading {
     endpoint: Endpoint,
     response: Response,
     reader: Reader,
-    /// What came and was not looked at yet.
+    /// Received bytes that are not processed yet.
     unread: Bytes,
     over: bool,
 }
@@ -361,7 +361,7 @@ impl Reading {
         steps.flatten()
     }
 
-    /// What the next bytes say.
+    /// Returns the events of the next bytes.
     async fn step(&mut self) -> Vec<Event> {
         if self.unread.is_empty() {
             self.unread = match timeout(self.endpoint.target.spec.idle, self.response.chunk()).await {

@@ -1,34 +1,34 @@
-//! Ids of calls that a wire takes.
+//! Call ids that a wire accepts.
 //!
-//! An id binds a call to its result. Each provider gives its own kind: OpenAI's Responses give two, which transcripts
-//! join as `call_id|item_id`; some servers begin to count anew with every answer. Another wire refuses the first and is
-//! confused by the second, so what a request holds is made here: fitting, and no id twice.
+//! An id links a call to its result. Each provider has its own form: OpenAI's Responses API uses two, which transcripts
+//! join as `call_id|item_id`; some servers restart their numbering with every answer. Another wire rejects the former
+//! and confuses the latter, so the ids of a request are made valid and unique here.
 
 use std::{borrow::Cow, collections::HashMap};
 
-/// The ids that a wire takes.
+/// Constraints of a wire on ids.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
-    /// How long they may be.
+    /// Maximum length.
     pub(crate) longest: usize,
-    /// What becomes of those that the asked model gave itself.
+    /// Treatment of ids created by the requested model itself.
     pub(crate) own: Own,
 }
 
-/// What becomes of the ids that the asked model gave itself.
+/// Treatment of ids created by the requested model itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Own {
-    /// They stay as they are: it gave them, so it takes them.
+    /// Kept unchanged, because the model accepts its own ids.
     Kept,
-    /// They are the part before the bar.
+    /// Reduced to the part before the bar.
     BeforeBar,
 }
 
-/// The ids of one request.
+/// Ids of one request.
 #[derive(Debug)]
 pub(crate) struct Ids<'a> {
     rule: Rule,
-    /// Those that were given, and the last number that was put behind each.
+    /// Assigned ids, with the last numeric suffix of each.
     taken: HashMap<Cow<'a, str>, u64>,
 }
 
@@ -37,8 +37,8 @@ impl<'a> Ids<'a> {
         Self { rule, taken: HashMap::new() }
     }
 
-    /// The id of the next call. Earlier ones stay what they are, whatever comes later, so that a longer conversation
-    /// begins like a shorter one.
+    /// Returns the id of the next call. Assigned ids never change, so that a longer conversation starts with the same
+    /// bytes as a shorter one.
     pub(crate) fn give(&mut self, id: &'a str, is_own: bool) -> Cow<'a, str> {
         let longest = self.rule.longest;
         let first = match (is_own, self.rule.own) {
@@ -50,7 +50,7 @@ impl<'a> Ids<'a> {
             self.taken.insert(first.clone(), 1);
             return first;
         };
-        // What is made here is nobody's own, so it has to fit.
+        // A generated id is no longer the model's own and has to be valid.
         let stem = fitting(&first, longest).into_owned();
         let mut number = *last;
         let name = loop {
@@ -67,22 +67,22 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// What binds a call and its result in `call_id|item_id`.
+/// Returns the call id of `call_id|item_id`.
 fn before_bar(id: &str) -> &str {
     id.split_once('|').map_or(id, |(id, _)| id)
 }
 
-/// Letters, digits, `_` and `-`, and not too many: every wire takes those.
+/// True for letters, digits, `_` and `-` up to the maximum length, which every wire accepts.
 pub(crate) fn is_fitting(id: &str, longest: usize) -> bool {
     (1..=longest).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
 }
 
-/// The text itself, unless it is too long or nothing.
+/// Returns the text unchanged, unless it is too long or empty.
 pub(crate) fn short(text: &str, longest: usize) -> Cow<'_, str> {
     if (1..=longest).contains(&text.len()) { text.into() } else { fitting(text, longest) }
 }
 
-/// The same id for the same text, and different ones for different texts (FNV-1a).
+/// Returns a valid id: the same for equal texts, different for different ones (FNV-1a).
 fn fitting(text: &str, longest: usize) -> Cow<'_, str> {
     if is_fitting(text, longest) {
         return text.into();

@@ -1,11 +1,11 @@
-//! Speaking to model vendors over HTTP.
+//! HTTP clients of model providers.
 //!
-//! A wire is two pure things, a function from a request to bytes and a decoder from bytes to events; one transport
-//! carries all of them, and what differs between servers of one wire is a table. This crate refuses to know config
-//! files, the environment, retries and failover: an error says what happened, and the loop decides.
+//! A wire is two pure parts, an encoder from a request to bytes and a decoder from bytes to events; one transport
+//! carries all of them, and differences between servers of one wire are a table. This crate does not depend on config
+//! files, the environment, retries or failover: an error states what happened, and the agent loop decides.
 //!
-//! Start with [`Remote`] and [`Wire`]; then one wire, such as `anthropic`; then `turns` (the history in order),
-//! [`sse`] (the framing), [`quirks`] (who is different) and `http` (the road).
+//! Start with [`Remote`] and [`Wire`]; then one wire, such as `anthropic`; then `turns` (ordering of the history),
+//! [`sse`] (framing), [`quirks`] (differences between servers) and `http` (transport).
 #![warn(missing_docs)]
 
 mod anthropic;

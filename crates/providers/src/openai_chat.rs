@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions, the wire that most servers speak.
+//! OpenAI Chat Completions API, which most servers provide.
 
 mod body;
 mod chunk;

@@ -1,4 +1,4 @@
-//! OpenAI's Responses: a conversation is a list of items, and an answer is more of them.
+//! OpenAI Responses API: a conversation is a list of items, and an answer adds items.
 
 mod body;
 mod chunk;
@@ -14,12 +14,12 @@ use crate::{
     wire::{Place, bearer},
 };
 
-/// Where requests go.
+/// Returns the request path.
 pub(crate) fn place(_target: &Target) -> Place {
     Place { path: "responses".to_owned(), query: None }
 }
 
-/// How one is let in.
+/// Returns the authorization header.
 pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
     bearer(target)
 }

@@ -1,7 +1,7 @@
-//! Finding out which API a server speaks: one short request to each, and what the answers mean.
+//! Detects which API a server provides: sends one short request for each API and interprets the responses.
 //!
-//! A server that knows an API answers its path or refuses the request in detail; one that does not has nothing there. What
-//! cannot be told apart is not guessed.
+//! A server that knows an API responds to its path or rejects the request in detail; otherwise the path does not exist.
+//! Ambiguous results are not guessed.
 
 use std::time::Duration;
 
@@ -15,29 +15,29 @@ use crate::{
     http::{Client, Endpoint},
 };
 
-/// How long a probe takes at most.
+/// Timeout of a probe.
 pub const PATIENCE: Duration = Duration::from_secs(4);
 
-/// What came of one request.
+/// Result of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reply {
-    /// An answer as the API has it.
+    /// A response in the format of the API.
     Answered,
-    /// Something is there and refuses the request.
+    /// The path exists and the request was rejected.
     Refused(u16),
-    /// Nothing is there that speaks this API.
+    /// The path does not provide this API.
     Absent(u16),
-    /// Nothing came in time.
+    /// No response within the timeout.
     Silent,
-    /// The server was not reached.
+    /// The server could not be reached.
     Unreached(String),
 }
 
-/// Finds out which of [`Wire::PROBED`] a server speaks, within [`PATIENCE`]. The target's own API does not matter.
+/// Detects which of [`Wire::PROBED`] a server provides, within [`PATIENCE`]. The target's own API is ignored.
 ///
 /// # Errors
 ///
-/// No API was found, or it cannot be told which one it is. The text names each request and what came of it.
+/// No API was found, or the result is ambiguous. The message lists each request and its result.
 pub async fn probe(target: &Target, client: &Client) -> Result<Wire, Error> {
     let mut endpoints = Vec::new();
     for wire in Wire::PROBED {
@@ -61,7 +61,7 @@ pub async fn probe(target: &Target, client: &Client) -> Result<Wire, Error> {
     let mut replies: [Option<Reply>; 3] = [None, None, None];
     while let Some((place, reply)) = asked.next().await {
         replies[place] = Some(reply);
-        // The first one that answers is the finding, as soon as those before it have answered, too.
+        // The first API with a response is the result, once those before it have responded as well.
         let first = replies.iter().position(|reply| reply.is_none() || *reply == Some(Reply::Answered));
         if let Some(first) = first.filter(|first| replies[*first].is_some()) {
             return Ok(Wire::PROBED[first]);
@@ -81,7 +81,7 @@ pub async fn probe(target: &Target, client: &Client) -> Result<Wire, Error> {
     })
 }
 
-/// The shortest request that an API takes.
+/// Returns a minimal request of an API.
 fn question(wire: Wire, model: &str) -> Value {
     let messages = json!([{"role": "user", "content": "ping"}]);
     match wire {
@@ -92,12 +92,12 @@ fn question(wire: Wire, model: &str) -> Value {
     }
 }
 
-/// What an answer means.
+/// Interprets a response.
 fn read(wire: Wire, status: u16, kind: &str, body: &str) -> Reply {
     let json: Value = serde_json::from_str(body).unwrap_or_default();
     match status {
         200..=299 if kind.starts_with("text/event-stream") || is_answer(wire, &json) => Reply::Answered,
-        // Some servers answer whatever they do not know with a good status.
+        // Some servers respond to unknown paths with a success status.
         200..=399 | 405 | 501 => Reply::Absent(status),
         404 if body.to_lowercase().contains("model") => Reply::Refused(status),
         404 => Reply::Absent(status),
@@ -114,7 +114,7 @@ fn is_answer(wire: Wire, json: &Value) -> bool {
     }
 }
 
-/// The API that the replies to all of [`Wire::PROBED`] show, or what kind of failure they are.
+/// Returns the API indicated by the responses to all of [`Wire::PROBED`], or the kind of failure.
 fn judge(replies: &[Reply; 3]) -> Result<Wire, ErrorKind> {
     let all = || Wire::PROBED.into_iter().zip(replies);
     let statuses: Vec<u16> = replies
@@ -127,7 +127,7 @@ fn judge(replies: &[Reply; 3]) -> Result<Wire, ErrorKind> {
     if let Some((wire, _)) = all().find(|(_, reply)| **reply == Reply::Answered) {
         return Ok(wire);
     }
-    // Who refuses everything in the same way may not have looked at the path.
+    // A server that rejects everything alike may not have looked at the path.
     if let [first, rest @ ..] = statuses.as_slice()
         && rest.len() == 2
         && rest.iter().all(|status| status == first)
@@ -138,7 +138,7 @@ fn judge(replies: &[Reply; 3]) -> Result<Wire, ErrorKind> {
     if let Some((wire, _)) = all().find(|(_, reply)| matches!(reply, Reply::Refused(_))) {
         return Ok(wire);
     }
-    // A model that is loaded first takes its time, where a missing page does not.
+    // Loading a model takes time, a missing path does not.
     let silent: Vec<_> = all().filter(|(_, reply)| **reply == Reply::Silent).map(|(wire, _)| wire).collect();
     let are_others_absent = replies.iter().filter(|reply| matches!(reply, Reply::Absent(_))).count() == 2;
     match silent.as_slice() {

@@ -1,45 +1,45 @@
-//! How servers of one wire differ from one another, as a table.
+//! Table of differences between servers of one wire.
 //!
-//! A provider that is not here is asked in the way that most servers understand.
+//! A provider that is not listed gets the settings that most servers accept.
 
-/// How a server differs from others of its wire. Config may change each.
+/// Differences of a server from others of its wire. Each can be overridden in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quirks {
-    /// The field that limits the answer.
+    /// Field that limits the output.
     pub limit: Limit,
-    /// Whether the system prompt of a model that reasons is sent as `developer`.
+    /// True if the system prompt of a reasoning model is sent as `developer`.
     pub developer_role: bool,
-    /// How it is asked to think.
+    /// How reasoning is requested.
     pub effort: Effort,
-    /// Whether it takes its reasoning back.
+    /// True if it accepts its reasoning back.
     pub replays_reasoning: bool,
-    /// Whether it must be asked for the usage of a streamed answer.
+    /// True if token usage of a stream must be requested.
     pub asks_for_usage: bool,
-    /// Whether it keeps answers unless told not to.
+    /// True if it stores answers unless told not to.
     pub store: bool,
-    /// Whether it takes a key that keeps a session on the machine that remembers it.
+    /// True if it accepts a key that routes a session to the same cache.
     pub cache_key: bool,
-    /// Whether it takes cache marks as Anthropic does.
+    /// True if it accepts cache markers in Anthropic's format.
     pub cache_marks: bool,
-    /// Whether a tool's result names the tool, and no user may speak right behind it.
+    /// True if a tool result must name the tool, and no user message may directly follow it.
     pub strict_results: bool,
-    /// Whether it can be told to call no tool.
+    /// True if it accepts `tool_choice: none`.
     pub tool_choice: bool,
 }
 
-/// The field that limits the answer.
+/// Field that limits the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The old name, which everybody knows but OpenAI's newer models.
+    /// The old name, accepted by all servers except OpenAI's newer models.
     MaxTokens,
     /// OpenAI's new name.
     MaxCompletionTokens,
 }
 
-/// How a model is asked to think.
+/// How reasoning is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// It cannot be asked: it thinks or it does not.
+    /// It cannot be controlled.
     Unasked,
     /// `reasoning_effort: "low"`.
     Plain,
@@ -51,24 +51,24 @@ pub enum Effort {
     Template,
 }
 
-/// A provider that is known by name.
+/// A known provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Provider {
-    /// Its name in configs.
+    /// Name in configs.
     pub id: &'static str,
-    /// Where it is.
+    /// Base URL.
     pub base_url: &'static str,
-    /// The wire that it speaks.
+    /// Wire API.
     pub api: &'static str,
-    /// Where its key is in the environment; the first that is set counts.
+    /// Environment variables of its key; the first one that is set is used.
     pub env: &'static [&'static str],
-    /// Whether it runs on one's own machine, and needs no key.
+    /// True if it is self-hosted and needs no key.
     pub is_local: bool,
-    /// How it differs.
+    /// Differences from other servers.
     pub quirks: Quirks,
 }
 
-/// What most servers understand.
+/// Settings that most servers accept.
 const USUAL: Quirks = Quirks {
     limit: Limit::MaxTokens,
     developer_role: false,
@@ -91,7 +91,7 @@ const OPENAI: Quirks = Quirks {
     ..USUAL
 };
 
-/// All providers that are known by name. In an environment with several keys the first counts.
+/// All known providers. If the environment has several keys, the first provider is used.
 pub const PROVIDERS: &[Provider] = &[
     cloud(
         "anthropic",
@@ -132,14 +132,14 @@ pub const PROVIDERS: &[Provider] = &[
         ..chat("groq", "https://api.groq.com/openai/v1", &["GROQ_API_KEY"])
     },
     Provider {
-        // While it thinks, it refuses to be told.
+        // It rejects `tool_choice` while reasoning.
         quirks: Quirks { effort: Effort::Switch, tool_choice: false, ..USUAL },
         ..chat("deepseek", "https://api.deepseek.com/v1", &["DEEPSEEK_API_KEY"])
     },
     local("ollama", "http://127.0.0.1:11434/v1", &["OLLAMA_API_KEY"]),
     local("lmstudio", "http://127.0.0.1:1234/v1", &["LMSTUDIO_API_KEY"]),
     Provider {
-        // Some versions refuse to be told, and others then send calls as words.
+        // Some versions reject `tool_choice`, and others then write calls as text.
         quirks: Quirks { tool_choice: false, ..USUAL },
         ..local("vllm", "http://127.0.0.1:8000/v1", &["VLLM_API_KEY"])
     },
@@ -161,13 +161,13 @@ const fn local(id: &'static str, base_url: &'static str, env: &'static [&'static
     Provider { is_local: true, ..chat(id, base_url, env) }
 }
 
-/// A provider by the name that configs give it.
+/// Finds a provider by its name in a config.
 pub fn provider(id: &str) -> Option<&'static Provider> {
     let id: String = id.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     PROVIDERS.iter().find(|provider| provider.id == id)
 }
 
-/// The quirks of a server: known by its host, whatever the config calls it, or else by that name.
+/// Returns the quirks of a server: by its host, whatever its name in the config, or else by that name.
 pub fn of(id: &str, base_url: &str) -> Quirks {
     let cloud = PROVIDERS.iter().filter(|provider| !provider.is_local);
     let by_host = cloud.into_iter().find(|provider| host(provider.base_url) == host(base_url));

@@ -1,19 +1,20 @@
-//! Texts that must not be seen: keys and header values.
+//! Secrets: keys and header values that must not be logged.
 
 use std::fmt;
 
-/// How much of a provider's words goes into an error's message.
+/// Maximum number of characters of a provider's message in an error.
 const EXCERPT: usize = 600;
 
-/// A shorter value is a placeholder such as `none`; cutting it out would only garble the words.
+/// Minimum length of a secret; a shorter value is a placeholder such as `none`, and redacting it would only garble the
+/// text.
 const SHORTEST: usize = 8;
 
-/// A text that no log, error or debug output shows.
+/// A string that is never shown in logs, errors or debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself, for the place that sends it and the one that keeps it.
+    /// Returns the string itself, for sending and storing it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -37,7 +38,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A provider's words without secrets, which providers do echo.
+/// Redacts secrets in a provider's message, because providers do echo them.
 pub(crate) fn redacted<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> String {
     let mut text = text.to_owned();
     for secret in secrets {
@@ -49,7 +50,7 @@ pub(crate) fn redacted<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Sec
     text
 }
 
-/// The head of what a provider said, on one line and without secrets.
+/// Returns the beginning of a provider's message, on one line and without secrets.
 pub(crate) fn excerpt<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> String {
     let text = redacted(text, secrets);
     let mut line = String::new();

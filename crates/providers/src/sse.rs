@@ -1,36 +1,36 @@
-//! Server-sent events: bytes in, events out.
+//! Parser of server-sent events.
 //!
-//! A push parser without I/O, so that a recorded stream can be replayed and any split of it gives the same events.
-//! Every byte is looked at once. `id:` and `retry:` are passed by: nobody reconnects to a model's answer.
+//! A push parser without I/O, so that a recorded stream can be replayed, and any split of it yields the same events.
+//! Every byte is examined once. `id:` and `retry:` are ignored, because a model's answer cannot be resumed.
 
-/// How much of an unfinished event is kept.
+/// Maximum size of an incomplete event.
 const LIMIT: usize = 16 * 1024 * 1024;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The event's name, or empty where it has none.
+    /// Name of the event; empty if it has none.
     pub event: String,
-    /// Its data; several lines are joined by a line feed.
+    /// Data; several lines are joined by a line feed.
     pub data: String,
 }
 
-/// A sender that never ends its event.
+/// An event exceeds the maximum size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is larger than {} MiB", LIMIT / 1024 / 1024)]
 pub struct TooLarge;
 
-/// An event stream that is being read.
+/// Parser state.
 #[derive(Debug)]
 pub struct Parser {
-    /// The line at hand, without its end.
+    /// The current line, without its end.
     line: Vec<u8>,
-    /// The data lines of the event at hand, each with a line feed.
+    /// Data lines of the current event, each with a line feed.
     data: String,
     event: String,
-    /// The last byte was a carriage return, so a line feed now ends nothing.
+    /// True if the last byte was a carriage return, so that a line feed now ends nothing.
     after_return: bool,
-    /// No line has been read yet: a byte order mark may come.
+    /// True until the first line was read: a byte order mark may come.
     fresh: bool,
     limit: usize,
 }
@@ -49,9 +49,9 @@ impl Default for Parser {
 }
 
 impl Parser {
-    /// Takes the next bytes, split anywhere, and returns the events that they complete.
+    /// Processes the next bytes, split anywhere, and returns the events that they complete.
     ///
-    /// After an error the parser is of no use. An event that the stream's end cuts off is not an event.
+    /// After an error the parser must not be used. An event that is cut off by the end of the stream is dropped.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<Frame>, TooLarge> {
         let mut frames = Vec::new();
         while !bytes.is_empty() {
@@ -92,7 +92,7 @@ impl Parser {
                 self.data.push('\n');
             }
             b"event" => self.event = String::from_utf8_lossy(value).into_owned(),
-            // Comments (an empty field, used as heartbeats) and fields that nobody needs.
+            // Comments (an empty field, used as heartbeats) and unused fields.
             _ => {}
         }
         self.line.clear();
@@ -100,7 +100,7 @@ impl Parser {
     }
 }
 
-/// An event without data is none, whatever its name.
+/// Ends the current event. An event without data is dropped, whatever its name.
 fn end_event(event: &mut String, data: &mut String) -> Option<Frame> {
     let event = std::mem::take(event);
     data.pop()?;

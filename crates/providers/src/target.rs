@@ -1,4 +1,4 @@
-//! A model at a provider: what it is, where it is, and how one is let in.
+//! A model at a provider: description, endpoint and credentials.
 
 use homard_model::{Request, Spec};
 
@@ -7,24 +7,24 @@ use crate::{Quirks, Secret, quirks};
 /// A model at a provider. Its wire is [`Spec::api`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// What it is.
+    /// Model description.
     pub spec: Spec,
-    /// What comes before the wire's own path, such as `https://api.openai.com/v1`.
+    /// URL prefix of the wire's own path, such as `https://api.openai.com/v1`.
     pub base_url: String,
-    /// How one is let in; a local server often asks for nothing.
+    /// Credential; local servers often need none.
     pub auth: Option<Auth>,
-    /// More headers for every request. They win over the wire's own.
+    /// Additional headers of every request. They override the wire's own.
     pub headers: Vec<(String, Secret)>,
-    /// How the server differs from others of its wire.
+    /// Differences of the server from others of its wire.
     pub quirks: Quirks,
 }
 
-/// How one is let in.
+/// Credential of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Auth {
-    /// An API key, sent as the wire sends keys.
+    /// An API key, sent in the wire's own way.
     Key(Secret),
-    /// A token of a person's account, always sent as a bearer.
+    /// An OAuth token, always sent as a bearer token.
     Token(Secret),
 }
 
@@ -37,14 +37,14 @@ impl Auth {
 }
 
 impl Target {
-    /// A model with the usual quirks of its provider, and no way in.
+    /// Creates a target with the default quirks of its provider and no credential.
     pub fn new(spec: Spec, base_url: impl Into<String>) -> Self {
         let base_url = base_url.into();
         let quirks = quirks::of(&spec.provider, &base_url);
         Self { spec, base_url, auth: None, headers: Vec::new(), quirks }
     }
 
-    /// Whether the model is to be told that it may not call its tools. Without tools that would be refused.
+    /// True if the request must forbid tool calls. Without tools this would be rejected.
     pub(crate) fn forbids_calls(&self, request: &Request) -> bool {
         !request.may_call && !request.tools.is_empty() && self.quirks.tool_choice
     }

@@ -1,7 +1,7 @@
-//! A conversation in the order that every wire wants.
+//! Orders a conversation as every wire requires.
 //!
-//! Wires are strict about one thing: every call is answered directly after the message that made it, and nothing else is
-//! an answer. A history can be less tidy (a run was stopped, a message came in between), so it is put in order here.
+//! Every call must be answered directly after the message that made it. A history can be less tidy (a run was aborted,
+//! a message arrived in between), so it is ordered here.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -11,44 +11,44 @@ use serde_json::Value;
 
 use crate::ids::{Ids, Rule};
 
-/// What a model reads in place of a picture that it cannot see. Some wires put it right behind other words.
+/// Placeholder for an image that the model does not accept. Some wires append it directly to other text.
 const UNSEEN: &str = "\n(an image was left out: this model reads only text)";
 
 /// One step of a conversation.
 pub(crate) enum Turn<'a> {
-    /// What the user said.
+    /// A user message.
     User(&'a User),
-    /// What the model said, and what its tools answered.
+    /// An assistant message, with the results of its calls.
     Answer(Exchange<'a>),
 }
 
-/// What the model said, and what its tools answered.
+/// An assistant message, with the results of its calls.
 pub(crate) struct Exchange<'a> {
     pub(crate) said: &'a Assistant,
-    /// Whether the model that is asked said it: only then does it take its own reasoning and seals back.
+    /// True if the requested model wrote it: only then does it accept its reasoning and signatures back.
     pub(crate) is_own: bool,
-    /// In their order.
+    /// Calls in order.
     pub(crate) calls: Vec<Called<'a>>,
 }
 
-/// A call, and what came of it.
+/// A call and its result.
 pub(crate) struct Called<'a> {
     pub(crate) call: &'a ToolCall,
-    /// What binds it to its result; no other call of the request has it.
+    /// Id that links it to its result; unique in the request.
     pub(crate) id: Cow<'a, str>,
     /// `None` if it was interrupted.
     pub(crate) result: Option<&'a ToolResult>,
 }
 
 impl<'a> Exchange<'a> {
-    /// The id under which a call of this answer is sent.
+    /// Returns the id under which a call of this message is sent.
     pub(crate) fn id_of(&self, call: &ToolCall) -> Cow<'a, str> {
         let known = self.calls.iter().find(|called| std::ptr::eq(called.call, call));
         known.map(|called| called.id.clone()).unwrap_or_default()
     }
 }
 
-/// A piece of what a user or a tool shows to a model.
+/// A part of a user message or tool result.
 #[derive(Clone, Copy)]
 pub(crate) enum Shown<'a> {
     Text(&'a str),
@@ -56,7 +56,7 @@ pub(crate) enum Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// Its words, if it is words.
+    /// Returns its text; empty for an image.
     pub(crate) fn text(&self) -> &'a str {
         match self {
             Self::Text(text) => text,
@@ -64,7 +64,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// The picture, if it is one.
+    /// Returns the image, if it is one.
     pub(crate) fn image(&self) -> Option<&'a ImageBlock> {
         match self {
             Self::Text(_) => None,
@@ -73,10 +73,10 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// The steps of a conversation.
+/// Splits a conversation into steps.
 ///
-/// Half an answer is not repeated to a model: it was never finished, and its calls were never run. A result is given with
-/// its call, or not at all. Other roles are not for models.
+/// Incomplete assistant messages are dropped: they never finished, and their calls were never run. A result is sent
+/// with its call, or not at all. Messages of other roles are dropped.
 pub(crate) fn turns<'a>(spec: &Spec, request: &'a Request, rule: Rule) -> Vec<Turn<'a>> {
     let messages = &request.messages;
     let mut ids = Ids::new(rule);
@@ -97,7 +97,8 @@ pub(crate) fn turns<'a>(spec: &Spec, request: &'a Request, rule: Rule) -> Vec<Tu
     messages.iter().enumerate().filter_map(turn).collect()
 }
 
-/// Only results up to the next thing that a model said can belong to the last calls, whose ids may be used again.
+/// Pairs calls with results. Only results before the next assistant message can belong to these calls, because ids may
+/// be reused.
 fn paired<'a>(said: &'a Assistant, later: &'a [Arc<Message>]) -> Vec<(&'a ToolCall, Option<&'a ToolResult>)> {
     let until_model = later.iter().take_while(|message| !matches!(***message, Message::Assistant(_)));
     let mut results: Vec<_> = until_model
@@ -113,7 +114,7 @@ fn paired<'a>(said: &'a Assistant, later: &'a [Arc<Message>]) -> Vec<(&'a ToolCa
     said.tool_calls().map(result).collect()
 }
 
-/// What a user shows: texts that are not empty, and pictures.
+/// Returns the parts of a user message: non-empty texts, and images.
 pub(crate) fn shown_by<'a>(user: &'a User, spec: &Spec) -> Vec<Shown<'a>> {
     match &user.content {
         Content::Text(text) if text.is_empty() => Vec::new(),
@@ -122,7 +123,7 @@ pub(crate) fn shown_by<'a>(user: &'a User, spec: &Spec) -> Vec<Shown<'a>> {
     }
 }
 
-/// What blocks show: texts that are not empty, and pictures, or what stands for them if the model does not see.
+/// Returns the parts of blocks: non-empty texts, and images, or a placeholder if the model does not accept images.
 pub(crate) fn shown<'a>(blocks: &'a [Block], spec: &Spec) -> Vec<Shown<'a>> {
     let piece = |block: &'a Block| match block {
         Block::Text(block) => (!block.text.is_empty()).then_some(Shown::Text(&block.text)),
@@ -133,14 +134,14 @@ pub(crate) fn shown<'a>(blocks: &'a [Block], spec: &Spec) -> Vec<Shown<'a>> {
     blocks.iter().filter_map(piece).collect()
 }
 
-/// What a tool answered; something for every call, because no wire takes nothing.
+/// Returns the content of a tool result; never empty, because no wire accepts an empty one.
 pub(crate) fn answered<'a>(result: Option<&'a ToolResult>, spec: &Spec) -> Vec<Shown<'a>> {
     let Some(result) = result else { return vec![Shown::Text("(no result: the call was interrupted)")] };
     let pieces = shown(&result.content, spec);
     if pieces.is_empty() { vec![Shown::Text("(no output)")] } else { pieces }
 }
 
-/// A call's arguments. Servers want an object, so what a model wrote that was not one goes back as an empty one.
+/// Returns a call's arguments. Servers require an object, so anything else is replaced by an empty one.
 pub(crate) fn arguments(call: &ToolCall) -> Cow<'_, Value> {
     if call.arguments.is_object() {
         Cow::Borrowed(&call.arguments)
@@ -149,7 +150,7 @@ pub(crate) fn arguments(call: &ToolCall) -> Cow<'_, Value> {
     }
 }
 
-/// The data URL of a picture.
+/// Returns the data URL of an image.
 pub(crate) fn data_url(image: &ImageBlock) -> String {
     format!("data:{};base64,{}", image.mime_type, image.data)
 }

@@ -1,4 +1,4 @@
-//! The wires, and the one model that speaks all of them.
+//! The wires, and the model client that uses all of them.
 
 use homard_model::{
     Error, ErrorKind, Event, EventStream, Model, Request, Spec,
@@ -12,44 +12,44 @@ use crate::{
     sse::{Frame, Parser},
 };
 
-/// How much of a body is kept until it turns out to be a stream.
+/// Maximum number of bytes of a body that are kept until it turns out to be a stream.
 const HEAD: usize = 4096;
 
-/// A way to speak to models.
+/// A model API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
-    /// Anthropic's Messages.
+    /// Anthropic Messages.
     AnthropicMessages,
-    /// OpenAI's Chat Completions, which most servers speak.
+    /// OpenAI Chat Completions, which most servers provide.
     OpenAiCompletions,
-    /// OpenAI's Responses.
+    /// OpenAI Responses.
     OpenAiResponses,
-    /// Google's Gemini.
+    /// Google Gemini.
     GoogleGenerativeAi,
 }
 
-/// Where a wire's requests go, below the base URL.
+/// Path of a wire's requests below the base URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Segments of the path, with `/` between them.
+    /// Path segments, separated by `/`.
     pub(crate) path: String,
     pub(crate) query: Option<&'static str>,
 }
 
 impl Wire {
-    /// Those that a probe tries, the most common first.
+    /// APIs that a probe tries, the most common first.
     pub const PROBED: [Self; 3] = [Self::OpenAiCompletions, Self::OpenAiResponses, Self::AnthropicMessages];
 
-    /// All of them.
+    /// All wires.
     pub const ALL: [Self; 4] =
         [Self::AnthropicMessages, Self::OpenAiCompletions, Self::OpenAiResponses, Self::GoogleGenerativeAi];
 
-    /// The wire that a config calls so.
+    /// Finds a wire by its name in a config.
     pub fn named(api: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|wire| wire.api() == api)
     }
 
-    /// Its name in configs and transcripts.
+    /// Returns its name in configs and transcripts.
     pub fn api(self) -> &'static str {
         match self {
             Self::AnthropicMessages => "anthropic-messages",
@@ -59,7 +59,7 @@ impl Wire {
         }
     }
 
-    /// Writes a request's body.
+    /// Encodes a request body.
     pub fn encode(self, target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
         match self {
             Self::AnthropicMessages => anthropic::encode(target, request),
@@ -69,7 +69,7 @@ impl Wire {
         }
     }
 
-    /// Reads an answer's body.
+    /// Returns a reader of response bodies.
     pub fn reader(self) -> Reader {
         Reader::new(match self {
             Self::AnthropicMessages => Box::new(anthropic::Decoder::default()),
@@ -88,7 +88,8 @@ impl Wire {
         }
     }
 
-    /// The headers that let one in, and those that the wire needs besides. Those of the target win.
+    /// Returns the authorization headers and those that the wire requires in addition. The target's own headers
+    /// override them.
     pub(crate) fn headers(self, target: &Target) -> Vec<(&'static str, String)> {
         match self {
             Self::AnthropicMessages => anthropic::headers(target),
@@ -99,13 +100,13 @@ impl Wire {
     }
 }
 
-/// The way in that most servers have.
+/// Returns a bearer token header, which most servers use.
 pub(crate) fn bearer(target: &Target) -> Vec<(&'static str, String)> {
     let secret = target.auth.iter().map(|auth| auth.secret().expose().trim());
     secret.map(|secret| ("authorization", format!("Bearer {secret}"))).collect()
 }
 
-/// A model behind an endpoint.
+/// A model behind an HTTP endpoint.
 #[derive(Debug)]
 pub struct Remote {
     wire: Wire,
@@ -114,8 +115,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// A model that is asked through `client`. Fails where the target cannot be asked at all: an unknown wire, a bad URL
-    /// or header.
+    /// Creates a model that uses `client`. Fails for an unknown wire, or an invalid URL or header.
     pub fn new(target: Target, client: &Client) -> Result<Self, Error> {
         let Some(wire) = Wire::named(&target.spec.api) else {
             let Spec { provider, api, .. } = &target.spec;
@@ -138,24 +138,24 @@ impl Model for Remote {
     }
 }
 
-/// An answer that is being decoded: the events of a stream go in, the pieces of the answer come out.
+/// Decoder of a wire: takes events of the stream and returns events of the answer.
 ///
-/// A decoder may go on after it said [`Event::Done`] or [`Event::Failed`]; nobody listens then.
+/// It may continue after [`Event::Done`] or [`Event::Failed`]; later output is ignored.
 pub(crate) trait Decode: Send {
-    /// Takes one event of the stream.
+    /// Decodes one event of the stream.
     fn push(&mut self, frame: &Frame, events: &mut Vec<Event>);
 
-    /// How the answer ends if the stream is over and nothing said so: a `Done` if all was there, else a `Failed`.
+    /// Returns the final event if the stream ended without one: `Done` if the answer was complete, else `Failed`.
     fn finish(&mut self) -> Event;
 }
 
-/// An answer that is being read. Pure: bytes go in, split anywhere, and the pieces of the answer come out.
+/// Reader of a response body. Pure: takes bytes, split anywhere, and returns events of the answer.
 ///
-/// It says [`Event::Done`] or [`Event::Failed`] exactly once, and nothing after it.
+/// It returns [`Event::Done`] or [`Event::Failed`] exactly once, and nothing after it.
 pub struct Reader {
     parser: Parser,
     decoder: Box<dyn Decode>,
-    /// The beginning of a body in which no event was seen yet.
+    /// Beginning of a body in which no event was found yet.
     head: Option<Vec<u8>>,
     ended: bool,
 }
@@ -171,7 +171,7 @@ impl Reader {
         Self { parser: Parser::default(), decoder, head: Some(Vec::new()), ended: false }
     }
 
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
         if self.ended {
@@ -203,7 +203,7 @@ impl Reader {
         events
     }
 
-    /// Takes note that the body is over. `None` if the answer had ended before.
+    /// Ends the body. Returns `None` if the answer had ended before.
     pub fn finish(&mut self) -> Option<Event> {
         if self.ended {
             return None;
@@ -212,7 +212,7 @@ impl Reader {
         let head = self.head.take().unwrap_or_default();
         let head = String::from_utf8_lossy(&head);
         Some(Event::Failed(match serde_json::from_str::<serde_json::Value>(&head) {
-            // Some servers promise a stream and then send an error as plain JSON; Google wraps it in a list.
+            // Some servers announce a stream and then send an error as plain JSON; Google wraps it in a list.
             Ok(json) if json.get(0).unwrap_or(&json).get("error").is_some() => classify(None, &[], &head),
             _ if is_other(&head) => Error {
                 excerpt: excerpt(&head),
@@ -223,7 +223,7 @@ impl Reader {
     }
 }
 
-/// Whether a body without a single event was never meant to be a stream.
+/// True if a body without any event was never meant to be a stream.
 fn is_other(head: &str) -> bool {
     let line = head.trim_start_matches('\u{feff}').trim_start().lines().next().unwrap_or_default();
     !line.is_empty() && !["data", "event", "id", "retry", ""].contains(&line.split(':').next().unwrap_or_default())
@@ -240,12 +240,12 @@ fn is_last(event: &Event) -> bool {
     }
 }
 
-/// The end of an answer that stopped without one.
+/// Returns the event for an answer that ended prematurely.
 pub(crate) fn broken_off() -> Event {
     Event::Failed(Error::new(ErrorKind::Truncated, "the answer broke off before its end"))
 }
 
-/// The end of an answer in which something stood that the wire does not know.
+/// Returns the event for a stream event that cannot be parsed.
 pub(crate) fn malformed(frame: &Frame, error: &serde_json::Error) -> Event {
     let message = format!("an event of the stream is not what it should be ({error})");
     Event::Failed(Error { excerpt: excerpt(&frame.data), ..Error::new(ErrorKind::Malformed, message) })

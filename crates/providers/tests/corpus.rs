@@ -1,4 +1,4 @@
-//! Recorded answers, conversations and refusals of every wire, and what must become of them; see corpus/README.md.
+//! Recorded responses, conversations and errors of every wire, with the expected results; see corpus/README.md.
 
 #[path = "corpus/case.rs"]
 mod case;
@@ -15,7 +15,7 @@ use homard_providers::Wire;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// How long the reading of one stream may take: a thousand times what it does.
+/// Maximum time for reading one stream: a thousand times the usual one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 datatest_stable::harness! {
@@ -70,7 +70,7 @@ fn a_cut_stream_is_not_taken_for_whole(path: &Path) -> Outcome {
     let case = Case::at(path)?;
     let bytes = case.bytes("stream.sse")?;
     let whole = read(case.wire, [bytes.as_slice()]);
-    // Only the end of a line changes what is known.
+    // Only the end of a line changes the state.
     let line_ends = (0..bytes.len()).filter(|at| matches!(bytes[*at], b'\n' | b'\r'));
     for end in line_ends {
         let events = read(case.wire, [&bytes[..end]]);
@@ -80,7 +80,7 @@ fn a_cut_stream_is_not_taken_for_whole(path: &Path) -> Outcome {
     Ok(())
 }
 
-/// The events without the end and the signs of life.
+/// Returns the events without the final one and heartbeats.
 fn said(events: &[Event]) -> Vec<&Event> {
     events.iter().filter(|event| !is_last(event) && **event != Event::Alive).collect()
 }
@@ -108,7 +108,7 @@ fn a_history_becomes_its_request(path: &Path) -> Outcome {
     compare(&case.file("request.json"), &case.encode(&case.json("history.json")?)?)
 }
 
-/// Providers remember the beginning of a request, so it must not change while a conversation goes on.
+/// Providers cache the beginning of a request, so it must not change as a conversation grows.
 fn a_conversation_begins_as_it_began_before(path: &Path) -> Outcome {
     let case = Case::at(path)?;
     let mut history = case.json("history.json")?;

@@ -1,9 +1,9 @@
-//! What providers tell twice, and a user reads once.
+//! Tests of text that providers send repeatedly and that must be emitted once.
 
 use homard_model::Event;
 use homard_providers::Wire;
 
-/// The words of an answer, piece by piece.
+/// Returns the text events of an answer.
 fn words(wire: Wire, frames: &[&str]) -> Vec<String> {
     let mut reader = wire.reader();
     let mut events: Vec<_> =
@@ -17,7 +17,7 @@ fn words(wire: Wire, frames: &[&str]) -> Vec<String> {
     words.filter(|text| !text.is_empty()).collect()
 }
 
-/// Case 120: the end of a text has all of it once more, and so have the ends of what it stands in.
+/// Case 120: the end event of a text repeats all of it, and so do those of the enclosing objects.
 #[test]
 fn a_text_that_is_repeated_at_its_end_is_said_once() {
     let item = r#"{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"Hello."}]}"#;
@@ -32,6 +32,6 @@ fn a_text_that_is_repeated_at_its_end_is_said_once() {
     let all = format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{item}]}}}}"#);
     let frames = [&begin[..], &[whole, whole, &end, &all]].concat();
     assert_eq!(words(Wire::OpenAiResponses, &frames), ["Hel", "lo."]);
-    // One that is told only at its end is said, too.
+    // A text that is only contained in its end event is emitted as well.
     assert_eq!(words(Wire::OpenAiResponses, &[begin[0], whole, &end, &all]), ["Hello."]);
 }

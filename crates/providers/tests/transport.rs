@@ -1,4 +1,4 @@
-//! The road itself, against a server of a few lines that can do what real ones do on bad days.
+//! Tests of the transport against a minimal server that fails like real ones.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::time::Duration;
@@ -18,10 +18,10 @@ const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charse
 const HELLO: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello wörld 🦞\"}}]}\r\n\r\n";
 const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
-/// What the server does after its last words.
+/// What the server does after its last bytes.
 enum Then {
     Close,
-    /// It says nothing more, and waits until the client hangs up.
+    /// Sends nothing more and waits until the client disconnects.
     Wait,
 }
 
@@ -31,7 +31,7 @@ async fn bind() -> (TcpListener, String) {
     (listener, address)
 }
 
-/// Answers one request with these pieces and returns the request.
+/// Responds to one request with these pieces and returns the request.
 async fn serve(listener: TcpListener, pieces: Vec<Vec<u8>>, then: Then) -> String {
     let (mut socket, _) = listener.accept().await.unwrap();
     socket.set_nodelay(true).unwrap();
@@ -43,7 +43,7 @@ async fn serve(listener: TcpListener, pieces: Vec<Vec<u8>>, then: Then) -> Strin
     }
     match then {
         Then::Close => socket.shutdown().await.unwrap(),
-        // A reset is a hang-up too.
+        // A reset is a disconnect as well.
         Then::Wait => assert_eq!(socket.read(&mut [0; 16]).await.unwrap_or(0), 0),
     }
     request
@@ -86,13 +86,14 @@ fn question() -> Request {
     Request { messages: vec![message.into()], ..Request::default() }
 }
 
-/// What is said; how often somebody was only alive depends on how the network cuts.
+/// Returns the events without heartbeats, whose number depends on how the network splits packets.
 async fn answer(model: &Remote) -> Vec<Event> {
     let events: Vec<_> = model.stream(question()).collect().await;
     events.into_iter().filter(|event| *event != Event::Alive).collect()
 }
 
-/// One whole exchange: what the client heard and what the server was asked. The address in a failure is `HOST`.
+/// Runs one exchange: returns the client's events and the server's request. The address in an error is replaced by
+/// `HOST`.
 async fn exchange(pieces: Vec<Vec<u8>>) -> (Vec<Event>, String) {
     let (listener, address) = bind().await;
     let model = model(&address);
@@ -178,7 +179,7 @@ async fn words_arrive_before_the_answer_is_over() {
     let first_words = async {
         let mut stream = model.stream(question());
         stream.next().await
-        // Here the stream is dropped, and the server waits for exactly that.
+        // The stream is dropped here, and the server waits for exactly that.
     };
     let server = serve(listener, vec![format!("{STREAM}{HELLO}").into_bytes()], Then::Wait);
     let both = async { tokio::join!(first_words, server) };

@@ -1,4 +1,4 @@
-//! The body of a request of Messages.
+//! Request body of the Messages API.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ pub(super) enum Role {
     Assistant,
 }
 
-/// A block, with a mark where what is to be remembered ends.
+/// A block, with a marker if a cached prefix ends with it.
 #[derive(Serialize)]
 pub(super) struct Part<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! An answer in the events of Messages.
+//! Decoder for responses of the Messages API.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -16,10 +16,10 @@ use crate::{
     wire::{Decode, broken_off, malformed},
 };
 
-/// An answer that is being decoded.
+/// Decoder state.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// The blocks that have begun and not ended, by their place in the answer.
+    /// Open blocks by their index in the answer.
     open: BTreeMap<u64, Open>,
     calls: usize,
     has_begun: bool,
@@ -27,19 +27,19 @@ pub(crate) struct Decoder {
     usage: Usage,
 }
 
-/// A block that has begun.
+/// An open block.
 #[derive(Debug)]
 enum Open {
     Text,
     Thinking {
         signature: String,
     },
-    /// `whole` are arguments that came at once; pieces that follow count instead.
+    /// `whole` are arguments that arrived at once; partial ones that follow replace them.
     Call {
         index: usize,
         whole: String,
     },
-    /// A block of a kind that nobody asked for.
+    /// A block of an unrequested kind.
     Other,
 }
 
@@ -49,7 +49,7 @@ impl Decode for Decoder {
             Ok(event) => event,
             Err(error) => return events.push(malformed(frame, &error)),
         };
-        // By the data and not by the name of the event, which some servers leave out.
+        // By the data and not by the name of the event, which some servers omit.
         match &*event.r#type {
             "message_start" => {
                 self.has_begun = true;
@@ -68,13 +68,13 @@ impl Decode for Decoder {
             "error" => events.push(Event::Failed(classify(None, &[], &frame.data))),
             // Some servers send an error without its type.
             _ if event.error.is_some() => events.push(Event::Failed(classify(None, &[], &frame.data))),
-            // `ping`, and what may come to be.
+            // `ping`, and future types.
             _ => events.push(Event::Alive),
         }
     }
 
     fn finish(&mut self) -> Event {
-        // The reason to stop is as good as the end, if nothing was left open.
+        // A stop reason is as good as the end event, if no block is open.
         if self.stop.is_some() && self.open.is_empty() { self.last() } else { broken_off() }
     }
 }
@@ -98,14 +98,14 @@ impl Decoder {
                 let message = format!("the model refused to answer{why}");
                 events.push(Event::Failed(Error::new(ErrorKind::ContentFilter, message)));
             }
-            // `end_turn`, `stop_sequence`, and `pause_turn`, after which the next question goes on.
+            // `end_turn`, `stop_sequence`, and `pause_turn`, after which the next request continues.
             Some(_) => self.stop = Some(StopReason::Stop),
         }
     }
 
     fn count(&mut self, tokens: Option<Tokens>) {
         let Some(tokens) = tokens else { return };
-        // The sums come again with every count; some servers know them only at the end, and say zero before.
+        // Every count contains the totals; some servers know them only at the end, and send zero before.
         let update = |known: &mut u64, told: Option<u64>| *known = told.filter(|told| *told > 0).unwrap_or(*known);
         let usage = &mut self.usage;
         update(&mut usage.input, tokens.input_tokens);
@@ -164,7 +164,7 @@ impl Decoder {
                 let message = format!("there is no block for a {}", delta.r#type);
                 events.push(Event::Failed(Error::new(ErrorKind::Malformed, message)));
             }
-            // Citations, and what may come to be.
+            // Citations, and future types.
             _ => events.push(Event::Alive),
         }
     }
@@ -184,7 +184,7 @@ fn filled(text: Option<Text<'_>>) -> Option<String> {
     text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty())
 }
 
-/// An event's data; which fields there are depends on its type.
+/// Data of an event; the fields depend on its type.
 #[derive(Deserialize)]
 struct Data<'a> {
     #[serde(borrow, default)]
@@ -249,7 +249,7 @@ struct Details<'a> {
     explanation: Option<Text<'a>>,
 }
 
-/// A text that is copied only where it has escapes; an `Option<Cow<str>>` would always be.
+/// A string that is copied only if it contains escapes; an `Option<Cow<str>>` always would be.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 

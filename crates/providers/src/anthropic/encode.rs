@@ -1,7 +1,7 @@
-//! A question as Messages wants it.
+//! Encoder for requests of the Messages API.
 //!
-//! Users and models take turns, results are the first thing that a user says after calls, and a model's thoughts go back
-//! exactly as they came, in their places, or not at all.
+//! User and assistant messages alternate, results come first in the user message after calls, and a model's reasoning
+//! is sent back exactly as it was received, in its position, or not at all.
 
 use std::borrow::Cow;
 
@@ -19,13 +19,13 @@ use crate::{
     turns::{Called, Exchange, Shown, Turn, answered, arguments, shown_by, turns},
 };
 
-/// The ids that are taken.
+/// Accepted call ids.
 const IDS: Rule = Rule { longest: 64, own: Own::Kept };
 
-/// The pictures that are taken.
+/// Accepted image types.
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// Writes a request's body.
+/// Encodes a request body.
 pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
     let spec = &target.spec;
     let mut messages = lines(spec, request);
@@ -33,8 +33,8 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
     let mut tools: Vec<_> = request.tools.iter().map(Tool::from).collect();
     let (stable, tail) = request.system.split_at_checked(request.stable).unwrap_or((&request.system, ""));
     let mut system: Vec<_> = [text(stable), text(tail)].into_iter().flatten().map(Part::from).collect();
-    // Marks stand where the prompt changes least: behind the tools, what is stable of the system prompt, and what the user
-    // said last.
+    // Cache markers are set where the prompt changes least: after the tools, the stable part of the system prompt, and
+    // the last user message.
     let mark = mark(target, request.cache);
     if let Some(tool) = tools.last_mut() {
         tool.cache_control = mark;
@@ -50,7 +50,7 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
 }
 
 fn mark(target: &Target, cache: Cache) -> Option<CacheControl> {
-    // Others than Anthropic know only the short time.
+    // Only Anthropic itself supports the long lifetime.
     let is_anthropic = target.base_url.starts_with("https://api.anthropic.com");
     match cache {
         Cache::Off => None,
@@ -59,7 +59,7 @@ fn mark(target: &Target, cache: Cache) -> Option<CacheControl> {
     }
 }
 
-/// Whether calls are still open, and no answer since the user last spoke has thoughts.
+/// True if calls are open and no answer since the last user message has reasoning.
 fn is_thoughtless(lines: &[Line<'_>]) -> bool {
     let has = |line: &Line<'_>, kind: fn(&Block<'_>) -> bool| line.content.iter().any(|part| kind(&part.block));
     let is_result = |block: &Block<'_>| matches!(block, Block::ToolResult { .. });
@@ -88,7 +88,7 @@ fn lines<'a>(spec: &Spec, request: &'a Request) -> Vec<Line<'a>> {
     lines
 }
 
-/// Nobody speaks twice in a row, and nobody says nothing.
+/// Appends content; merges consecutive messages of one role and skips empty ones.
 fn say<'a>(role: Role, mut content: Vec<Part<'a>>, lines: &mut Vec<Line<'a>>) {
     match lines.last_mut() {
         _ if content.is_empty() => {}
@@ -97,7 +97,7 @@ fn say<'a>(role: Role, mut content: Vec<Part<'a>>, lines: &mut Vec<Line<'a>>) {
     }
 }
 
-/// A text that says something; blank ones are refused.
+/// Returns a text block; blank texts are rejected by the API.
 fn text(text: &str) -> Option<Block<'_>> {
     (!text.trim().is_empty()).then_some(Block::Text { text: Cow::Borrowed(text) })
 }
@@ -128,7 +128,7 @@ fn spoken<'a>(block: &'a message::Block, exchange: &Exchange<'a>) -> Option<Bloc
     }
 }
 
-/// Thoughts are taken back only with their seal.
+/// Returns a reasoning block; the API accepts it only with its signature.
 fn thinking(thought: &ThinkingBlock) -> Option<Block<'_>> {
     let seal = thought.thinking_signature.as_deref().filter(|seal| !seal.is_empty())?;
     let is_redacted = thought.extra.get("redacted").and_then(Value::as_bool).unwrap_or(false);
@@ -144,7 +144,7 @@ fn answer<'a>(spec: &Spec, called: Called<'a>) -> Block<'a> {
     if content.is_empty() {
         content.push(Block::Text { text: Cow::Borrowed("(no output)") });
     }
-    // A failed result must be words only, so one with a picture is not called failed.
+    // A failed result may contain only text, so one with an image is not marked as failed.
     let has_picture = content.iter().any(|block| matches!(block, Block::Image { .. }));
     let is_error = result.is_none_or(|result| result.is_error) && !has_picture;
     Block::ToolResult { tool_use_id: id, content, is_error }

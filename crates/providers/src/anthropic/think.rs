@@ -1,16 +1,16 @@
-//! How Claude is asked to think: older models get a budget of tokens, newer ones an effort.
+//! Reasoning parameters for Claude: older models get a token budget, newer ones an effort.
 
 use homard_model::{Level, Request, Spec};
 use serde::Serialize;
 
-/// What a model may write of which nothing is known; the wire wants a number.
+/// Default maximum of output tokens for an unknown model; the API requires a number.
 const MAX_OUTPUT: u64 = 8_192;
-/// What it may write besides its thoughts, unless more is asked for.
+/// Default maximum of output tokens in addition to reasoning.
 const USUAL_OUTPUT: u64 = 32_000;
-/// The smallest budget that is taken, and the room that is left for words.
+/// Minimum budget that the API accepts, and the tokens left for text.
 const LEAST: u64 = 1_024;
 
-/// The fields of a request that are about thinking.
+/// Request fields about reasoning.
 #[derive(Serialize, Debug, PartialEq, Eq, Default)]
 pub(super) struct Thinking {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,10 +36,10 @@ struct OutputConfig {
     effort: &'static str,
 }
 
-/// How much the model may write, and how it is asked to think.
+/// Returns the maximum of output tokens and the reasoning parameters.
 ///
-/// With a budget, the answer that calls are still open for must begin with its thoughts; `may_budget` is false if it does
-/// not, because another model gave it or thinking was off.
+/// With a budget, an answer with open calls must start with its reasoning; `may_budget` is false if it does not,
+/// because another model wrote it or reasoning was off.
 pub(super) fn plan(spec: &Spec, request: &Request, may_budget: bool) -> (u64, Thinking) {
     let most = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
     let output = request.max_output.unwrap_or(most.min(USUAL_OUTPUT));
@@ -50,11 +50,11 @@ pub(super) fn plan(spec: &Spec, request: &Request, may_budget: bool) -> (u64, Th
     let generation = generation(&spec.model);
     if generation >= (4, 6) {
         let output_config = Some(OutputConfig { effort: effort(level, generation) });
-        // Newer models keep their thoughts to themselves unless asked.
+        // Newer models do not return their reasoning unless asked.
         let display = (generation > (4, 6)).then_some("summarized");
         return (output, Thinking { thinking: Some(Mode::Adaptive { display }), output_config });
     }
-    // Thoughts count as output, so the limit makes room for them.
+    // Reasoning counts as output, so the limit is raised accordingly.
     let limit = output.saturating_add(budget(level)).min(most.max(output));
     let budget_tokens = budget(level).min(limit.saturating_sub(LEAST));
     if !may_budget || budget_tokens < LEAST {
@@ -74,7 +74,7 @@ fn budget(level: Level) -> u64 {
     }
 }
 
-/// The effort's name. The highest was called otherwise at first.
+/// Returns the name of the effort. The highest one was called `max` at first.
 fn effort(level: Level, generation: (u32, u32)) -> &'static str {
     match level {
         Level::Off | Level::Minimal | Level::Low => "low",
@@ -85,7 +85,7 @@ fn effort(level: Level, generation: (u32, u32)) -> &'static str {
     }
 }
 
-/// The generation in a model's name, such as 4.6 in `claude-opus-4-6-20260205`; zero if it names none.
+/// Returns the generation in a model's name, such as 4.6 in `claude-opus-4-6-20260205`; zero if there is none.
 fn generation(model: &str) -> (u32, u32) {
     let Some((_, version)) = model.split_once("claude-") else { return (0, 0) };
     // Old names have the numbers before the family, and a number of many digits is a date.

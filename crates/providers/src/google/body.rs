@@ -1,4 +1,4 @@
-//! The body of a request to Gemini.
+//! Request body of the Gemini API.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use homard_proto::message::ImageBlock;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What stands still comes first, and the conversation last: so a longer one begins with the bytes of a shorter one.
+/// Stable fields come first and the conversation last, so that a longer request starts with the bytes of a shorter one.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Body<'a> {
@@ -84,7 +84,7 @@ pub(super) struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Whether it holds what tools answered, which stands alone: as many answers as there were calls, and nothing else.
+    /// True if it contains tool results, which must be alone: as many results as there were calls, and nothing else.
     pub(super) fn is_results(&self) -> bool {
         self.parts.iter().any(|part| part.function_response.is_some())
     }
@@ -143,7 +143,7 @@ pub(super) struct Response<'a> {
     pub(super) parts: Vec<Part<'a>>,
 }
 
-/// The two keys under which Gemini looks for what a tool said.
+/// The two keys under which Gemini expects a tool's output.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {

@@ -1,4 +1,4 @@
-//! The chunks of an answer of Gemini, as far as they are read. Nothing in them is certain to be there.
+//! Chunks of a Gemini response, as far as they are read. All fields are optional.
 
 use homard_proto::message::Usage;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ pub(super) struct Part {
 pub(super) struct Call {
     pub(super) id: Option<String>,
     pub(super) name: Option<String>,
-    /// As it was written, so that it goes back in the same order.
+    /// Raw JSON, so that it is sent back in the same order.
     pub(super) args: Option<Box<RawValue>>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Tokens {
 
 impl From<Tokens> for Usage {
     fn from(tokens: Tokens) -> Self {
-        // What is cached is part of the prompt; thoughts are not part of the answer.
+        // Cached tokens are part of the prompt; reasoning tokens are not part of the candidates.
         let prompt = tokens.prompt_token_count.unwrap_or(0);
         let cache_read = tokens.cached_content_token_count.unwrap_or(0).min(prompt);
         let input = (prompt - cache_read).saturating_add(tokens.tool_use_prompt_token_count.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! An answer in the chunks of Gemini.
+//! Decoder for responses of the Gemini API.
 
 use homard_model::{
     Error, ErrorKind, Event, Seal,
@@ -13,10 +13,10 @@ use crate::{
     wire::{Decode, broken_off, malformed},
 };
 
-/// An answer that is being decoded.
+/// Decoder state.
 ///
-/// Nothing marks the end but the end of the body: some servers give a reason to stop too early or with every chunk, and
-/// the usage may come after it.
+/// Only the end of the body marks the end of an answer: some servers send a finish reason too early or with every
+/// chunk, and the usage may follow it.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     calls: Vec<Heard>,
@@ -26,22 +26,22 @@ pub(crate) struct Decoder {
     usage: Usage,
 }
 
-/// A call that was heard. Its place in the list is its index for the reader.
+/// A received call. Its position in the list is its index for the reader.
 #[derive(Debug, PartialEq, Eq)]
 struct Heard {
-    /// The model's own name for it, or empty.
+    /// The model's own id, or empty.
     given: String,
-    /// The name that it has outside.
+    /// Id used outside.
     id: String,
     name: String,
     arguments: String,
-    /// Which chunk it came with.
+    /// Number of the chunk that contained it.
     chunk: usize,
 }
 
 impl Decode for Decoder {
     fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
-        // Without `alt=sse`, and for some errors, there is a list.
+        // Without `alt=sse`, and for some errors, the response is a list.
         let chunks = match frame.data.trim_start().starts_with('[') {
             true => serde_json::from_str(&frame.data),
             false => serde_json::from_str(&frame.data).map(|chunk| vec![chunk]),
@@ -71,7 +71,7 @@ impl Decoder {
         if let Some(id) = chunk.response_id {
             self.response_id = id;
         }
-        // The counts grow from chunk to chunk, so the last ones are those of the whole.
+        // The counts grow from chunk to chunk, so the last ones are the totals.
         if let Some(tokens) = chunk.usage_metadata {
             self.usage = tokens.into();
         }
@@ -79,7 +79,7 @@ impl Decoder {
             let said = format!("the provider does not take the prompt ({reason})");
             return events.push(failed(ErrorKind::ContentFilter, &said, block_reason_message));
         }
-        // One answer was asked for; a server that sends more is heard for the first.
+        // One candidate was requested; of several, the first is used.
         let mut candidates = chunk.candidates.unwrap_or_default().into_iter();
         let candidate = candidates.find(|candidate| candidate.index.unwrap_or(0) == 0);
         if let Some(candidate) = candidate {
@@ -89,7 +89,7 @@ impl Decoder {
 
     fn candidate(&mut self, candidate: Candidate, events: &mut Vec<Event>) {
         for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
-            // A reason that was not the end was none.
+            // A finish reason that is followed by more content is ignored.
             self.stop = None;
             self.part(part, events);
         }
@@ -111,7 +111,7 @@ impl Decoder {
         let seal = part.thought_signature.filter(|seal| !seal.is_empty());
         match part.function_call {
             Some(call) => self.call(call, seal, events),
-            // A part of its own may hold nothing but the seal.
+            // A part may consist only of the signature.
             None => {
                 let seal = seal.map(|seal| if is_thought { Seal::Thinking(seal) } else { Seal::Text(seal) });
                 events.extend(seal.map(Event::Seal));
@@ -126,7 +126,7 @@ impl Decoder {
         let given = call.id.unwrap_or_default();
         let arguments = call.args.map_or_else(String::new, |args| args.get().to_owned());
         let is_same = |heard: &Heard| heard.name == name && heard.arguments == arguments && heard.given == given;
-        // A model that has lost its way repeats a call chunk by chunk; twice in one chunk, nameless, is meant.
+        // A confused model repeats a call in every chunk; two equal calls without ids in one chunk are intended.
         if self.calls.iter().any(|heard| is_same(heard) && (heard.chunk != self.chunks || !given.is_empty())) {
             return;
         }
@@ -142,7 +142,7 @@ impl Decoder {
         events.extend(seal.map(|seal| Event::Seal(Seal::Call(index, seal))));
     }
 
-    /// A name for a call that no other has, in this answer or another.
+    /// Generates a call id that is unique in this answer and across answers.
     fn made_id(&self, index: usize) -> String {
         let answer: String = self.response_id.chars().filter(char::is_ascii_alphanumeric).collect();
         let mut id = format!("call{answer}n{index}");
@@ -153,9 +153,9 @@ impl Decoder {
     }
 }
 
-/// What a reason to stop means.
+/// Meaning of a finish reason.
 enum Ending {
-    /// It says nothing.
+    /// None.
     None,
     Good(StopReason),
     Bad(ErrorKind, &'static str),
@@ -185,7 +185,7 @@ fn ending(reason: &str) -> Ending {
         "MISSING_THOUGHT_SIGNATURE" => {
             Ending::Bad(ErrorKind::Rejected, "the provider misses a signature in the conversation")
         }
-        // New reasons are more often bad than good, and a good one would not need a name.
+        // Unknown reasons are more likely failures, because a success would not need a new name.
         _ => Ending::Bad(ErrorKind::Server, "the provider stopped the answer"),
     }
 }

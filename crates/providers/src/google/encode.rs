@@ -1,4 +1,4 @@
-//! A question as Gemini wants it.
+//! Encoder for requests of the Gemini API.
 
 use homard_model::{Request, ToolSpec};
 use homard_proto::message::{Block, ToolCall, ToolResult};
@@ -17,13 +17,14 @@ use crate::{
     turns::{Called, Exchange, Shown, Turn, answered, arguments, shown_by, turns},
 };
 
-/// What newer models take for the signature of a call that they did not make; they refuse one that has none.
+/// Placeholder that newer models accept as the signature of a call that they did not make; they reject calls without
+/// one.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
-/// The ids that are taken. No limit is known; this is what the others take.
+/// Accepted call ids. No limit is documented; this is the limit of other APIs.
 const IDS: Rule = Rule { longest: 64, own: Own::Kept };
 
-/// Writes a request's body.
+/// Encodes a request body.
 pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
     let spec = &target.spec;
     let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
@@ -61,7 +62,7 @@ fn contents<'a>(target: &Target, request: &'a Request) -> Vec<Content<'a>> {
     contents
 }
 
-/// Adds parts; who speaks twice speaks once, and who says nothing does not speak.
+/// Appends parts; merges consecutive messages of one role and skips empty ones.
 fn push<'a>(contents: &mut Vec<Content<'a>>, role: Role, parts: Vec<Part<'a>>) {
     if parts.is_empty() {
         return;
@@ -80,7 +81,7 @@ fn part(piece: Shown<'_>) -> Part<'_> {
     }
 }
 
-/// What the model said and what its tools answered.
+/// Appends an assistant message and the results of its calls.
 fn exchange<'a>(target: &Target, answer: Exchange<'a>, contents: &mut Vec<Content<'a>>) {
     let is_old = is_old(&target.spec.model);
     push(contents, Role::Model, said(&answer, is_old));
@@ -101,7 +102,7 @@ fn exchange<'a>(target: &Target, answer: Exchange<'a>, contents: &mut Vec<Conten
         results.push(Part { function_response: Some(response), ..Part::default() });
     }
     push(contents, Role::User, results);
-    // Older models see no pictures in a result, so these follow as if the user had shown them.
+    // Older models do not accept images in results, so these follow as if the user had sent them.
     if !pictures.is_empty() {
         pictures.insert(0, Part::text("Images from the tool results above:"));
         push(contents, Role::User, pictures);
@@ -116,7 +117,8 @@ fn response<'a>(call: &'a ToolCall, result: Option<&ToolResult>, words: &[Shown<
     Response { id: None, name: &call.name, response, parts: Vec::new() }
 }
 
-/// What a model said, in its order. Only its author takes reasoning and signatures back.
+/// Returns the parts of an assistant message, in order. Reasoning and signatures are only sent back to the model that
+/// wrote them.
 fn said<'a>(answer: &Exchange<'a>, is_old: bool) -> Vec<Part<'a>> {
     let is_own = answer.is_own;
     let mut parts = Vec::with_capacity(answer.said.content.len());
@@ -156,7 +158,7 @@ fn seal<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     fields.get(name).and_then(Value::as_str).filter(|seal| !seal.is_empty())
 }
 
-/// Of several calls only the first has a signature; if none has one, the first gets what stands for it.
+/// Adds the placeholder signature to the first call, if no call has one. Of several calls only the first is signed.
 fn sign(parts: &mut [Part<'_>]) {
     let mut calls = parts.iter_mut().filter(|part| part.function_call.is_some());
     let Some(first) = calls.next() else { return };

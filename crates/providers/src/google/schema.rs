@@ -1,17 +1,17 @@
-//! A tool's schema as Gemini takes it.
+//! Converts a tool's JSON Schema to the form that Gemini accepts.
 //!
-//! It reads JSON Schema, but stumbles over references, so these are replaced by what they refer to. One schema that it
-//! does not take costs the whole request, with all other tools.
+//! Gemini accepts JSON Schema but not references, so these are inlined. One invalid schema fails the whole request,
+//! with all other tools.
 
 use serde_json::{Map, Value, json};
 
-/// Keywords that describe the schema and not what it allows, and those that nothing refers to any more.
+/// Keywords that describe the schema and not what it allows, and definitions that are no longer referenced.
 const DROPPED: [&str; 7] = ["$schema", "$id", "$anchor", "$comment", "$vocabulary", "$defs", "definitions"];
 
-/// How many schemas a schema may unfold into. References to references could make it grow without bounds.
+/// Maximum number of schemas after inlining. Nested references could otherwise grow exponentially.
 const MOST: usize = 5_000;
 
-/// A schema that Gemini takes: of an object, and without references.
+/// Returns an object schema without references.
 pub(super) fn accepted(root: &Value) -> Value {
     let mut unfolding = Unfolding { root, open: Vec::new(), left: MOST };
     match unfolding.schema(root) {
@@ -25,10 +25,10 @@ pub(super) fn accepted(root: &Value) -> Value {
     }
 }
 
-/// A schema whose references are being replaced.
+/// State of the inlining.
 struct Unfolding<'a> {
     root: &'a Value,
-    /// The references that are being replaced right now; one of them again would never end.
+    /// References being inlined; one of them again would recurse forever.
     open: Vec<&'a str>,
     left: usize,
 }
@@ -42,9 +42,9 @@ impl<'a> Unfolding<'a> {
             let value = match name.as_str() {
                 "$ref" => continue,
                 name if DROPPED.contains(&name) => continue,
-                // Here names are the tool's own, and only what they name are schemas.
+                // Here the names are the tool's own, and only their values are schemas.
                 "properties" | "patternProperties" | "dependentSchemas" => self.named(value),
-                // Here are values and no schemas.
+                // These contain values and no schemas.
                 "enum" | "const" | "default" | "examples" | "required" => value.clone(),
                 _ => self.schemas(value),
             };
@@ -53,7 +53,7 @@ impl<'a> Unfolding<'a> {
         Value::Object(unfolded)
     }
 
-    /// What a schema refers to; nothing, which allows everything, if that is not known or does not end.
+    /// Returns the target of a reference; an empty schema, which allows everything, if it is unknown or recursive.
     fn target(&mut self, fields: &'a Map<String, Value>) -> Map<String, Value> {
         let Some(reference) = fields.get("$ref").and_then(Value::as_str) else { return Map::new() };
         let found = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
@@ -76,7 +76,7 @@ impl<'a> Unfolding<'a> {
         }
     }
 
-    /// One schema, or a list of them.
+    /// Inlines one schema, or a list of them.
     fn schemas(&mut self, value: &'a Value) -> Value {
         match value {
             Value::Array(list) => list.iter().map(|schema| self.schema(schema)).collect(),

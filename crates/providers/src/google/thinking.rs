@@ -1,12 +1,12 @@
-//! How Gemini is asked to think: older models by a budget of tokens, newer ones by a level.
+//! Reasoning parameters for Gemini: older models get a token budget, newer ones a level.
 
 use homard_model::{Level, Spec};
 
 use super::{body::Thinking, is_old};
 
-/// How a model is asked to think; nothing where it does not.
+/// Returns the reasoning parameters; `None` for models without reasoning.
 pub(super) fn config(spec: &Spec, wanted: Level, limit: Option<u64>) -> Option<Thinking> {
-    // The newer ones cannot be asked not to think, only to think as little as they can.
+    // Newer models cannot turn reasoning off, only reduce it to the minimum.
     let least = *spec.thinking.iter().min()?;
     let level = wanted.clamp(&spec.thinking);
     let include_thoughts = level != Level::Off;
@@ -24,12 +24,12 @@ fn word(level: Level) -> &'static str {
         Level::Off | Level::Minimal => "MINIMAL",
         Level::Low => "LOW",
         Level::Medium => "MEDIUM",
-        // There is nothing above.
+        // There is no higher level.
         Level::High | Level::Xhigh => "HIGH",
     }
 }
 
-/// How many tokens a model may think. They are part of what it may write, so half of that stays for the answer.
+/// Returns the reasoning budget in tokens. It is part of the output limit, so half of that is left for the answer.
 fn budget(model: &str, level: Level, limit: Option<u64>) -> u64 {
     let model = model.to_ascii_lowercase();
     let is_pro = model.contains("pro");
@@ -39,7 +39,7 @@ fn budget(model: &str, level: Level, limit: Option<u64>) -> u64 {
         (false, false) => (1, 24_576),
     };
     let tokens = match level {
-        // The larger model always thinks.
+        // The Pro models always reason.
         Level::Off if is_pro => least,
         Level::Off => return 0,
         Level::Minimal => 512,

@@ -1,4 +1,4 @@
-//! A new token for an old one, as OAuth has it (RFC 6749, section 6).
+//! OAuth token refresh (RFC 6749, section 6).
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tokio::time::timeout;
 use super::{Client, cause, is_loopback, readable};
 use crate::{Secret, secret::excerpt};
 
-/// How long a token endpoint may take.
+/// Timeout of a token endpoint.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A new token.
+/// A refreshed token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
-    /// What lets one in.
+    /// Access token.
     pub access: Secret,
-    /// What the next one is asked for with; absent if the old one stays.
+    /// New refresh token; absent if the old one stays valid.
     pub refresh: Option<Secret>,
-    /// How long it is good.
+    /// Lifetime of the access token.
     pub lasts: Option<Duration>,
 }
 
@@ -32,7 +32,7 @@ struct Answer {
 }
 
 impl Client {
-    /// Asks a token endpoint for a new token. The endpoint must be `https`, or on this machine.
+    /// Requests a new token. The endpoint must be `https`, or on this machine.
     pub async fn renew(&self, endpoint: &str, client_id: Option<&str>, refresh: &Secret) -> Result<Renewed, Error> {
         let failed = |kind, why: &str| Error::new(kind, format!("token endpoint: {}", excerpt(why, [refresh])));
         let url = Url::parse(endpoint).map_err(|error| failed(ErrorKind::Auth, &format!("not a URL ({error})")))?;
@@ -60,7 +60,7 @@ impl Client {
         };
         if !status.is_success() {
             let refusal = classify(Some(status.as_u16()), &headers, &String::from_utf8_lossy(&body));
-            // OAuth says 400 to a refresh token that is void.
+            // OAuth responds with 400 to an invalid refresh token.
             let kind = if status.as_u16() == 400 { ErrorKind::Auth } else { refusal.kind };
             let message = failed(kind, &refusal.message).message;
             return Err(Error { kind, message, excerpt: excerpt(&refusal.excerpt, [refresh]), ..refusal });

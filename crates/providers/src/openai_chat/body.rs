@@ -1,4 +1,4 @@
-//! The body of a request of Chat Completions.
+//! Request body of the Chat Completions API.
 
 use std::borrow::Cow;
 
@@ -71,7 +71,7 @@ pub(super) enum Words {
 }
 
 impl Words {
-    /// The form that can be marked.
+    /// Converts to the form that can carry a cache marker.
     pub(super) fn spread(&mut self) -> &mut Self {
         if let Self::Plain(text) = self {
             *self = Self::Parts(vec![Part::text(std::mem::take(text))]);
@@ -79,7 +79,7 @@ impl Words {
         self
     }
 
-    /// Marks its end as the end of what is to be remembered. A picture cannot be marked.
+    /// Marks its end as the end of a cached prefix. An image cannot be marked.
     pub(super) fn mark(&mut self) {
         if let Self::Parts(parts) = self
             && let Some(Part::Text { cache_control, .. }) =
@@ -149,7 +149,7 @@ pub(super) struct Function<'a> {
     parameters: &'a Value,
 }
 
-/// The wire wraps both a tool and a call of it as `{"type": "function", "function": …}`.
+/// Wrapper that the API uses for both a tool and a call: `{"type": "function", "function": …}`.
 #[derive(Serialize)]
 pub(super) struct Typed<T> {
     r#type: &'static str,

@@ -1,4 +1,4 @@
-//! The chunks of Chat Completions, as far as they are read. Nothing in them is certain to be there.
+//! Chunks of the Chat Completions API, as far as they are read. All fields are optional.
 
 use std::{borrow::Cow, fmt};
 
@@ -22,7 +22,7 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// An error in place of a chunk; servers have two ways to write one.
+    /// True for an error in place of a chunk; servers use two formats.
     pub(super) fn is_error(&self) -> bool {
         self.error.is_some() || self.object.as_ref().is_some_and(|object| object.0 == "error")
     }
@@ -76,11 +76,11 @@ pub(super) struct FunctionPiece<'a> {
     pub(super) arguments: Option<Value>,
 }
 
-/// A text that is copied only where it has escapes; an `Option<Cow<str>>` would always be.
+/// A string that is copied only if it contains escapes; an `Option<Cow<str>>` always would be.
 #[derive(Deserialize)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// Content: a text, or Mistral's list of texts and thoughts.
+/// Content: a text, or Mistral's list of texts and reasoning.
 #[derive(Default)]
 pub(super) struct Words<'a> {
     pub(super) thoughts: String,
@@ -151,7 +151,7 @@ impl From<Tokens> for Usage {
         let cache_write = details.cache_write_tokens.unwrap_or(0).min(prompt - cache_read);
         let written = tokens.completion_tokens.unwrap_or(0);
         let reasoned = tokens.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0);
-        // xAI counts reasoning apart, and only the sum of all shows it.
+        // xAI counts reasoning separately, which only the total shows.
         let apart = prompt.saturating_add(written).saturating_add(reasoned);
         let output = if tokens.total_tokens == Some(apart) { written.saturating_add(reasoned) } else { written };
         Self {

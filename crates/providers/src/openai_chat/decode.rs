@@ -1,4 +1,4 @@
-//! An answer in the chunks of Chat Completions.
+//! Decoder for responses of the Chat Completions API.
 
 use homard_model::{
     Error, ErrorKind, Event, Seal,
@@ -14,23 +14,23 @@ use crate::{
     wire::{Decode, broken_off, malformed},
 };
 
-/// An answer that is being decoded.
+/// Decoder state.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     calls: Vec<Call>,
-    /// The field in which the reasoning at hand came; it goes back in the same.
+    /// Field that contained the current reasoning; it is sent back in the same one.
     reasoning: Option<&'static str>,
-    /// Encrypted reasoning that belongs to a call, by the call's id.
+    /// Encrypted reasoning that belongs to a call, by call id.
     details: Vec<(String, String)>,
     has_begun: bool,
     stop: Option<StopReason>,
     usage: Usage,
 }
 
-/// A call that has begun. Its place in the list is its index for the reader.
+/// An open call. Its position in the list is its index for the reader.
 #[derive(Debug)]
 struct Call {
-    /// The server's index, if it gave one. Some servers give every call the same.
+    /// The server's index, if any. Some servers use the same one for every call.
     index: Option<u64>,
     id: Option<String>,
     named: bool,
@@ -40,7 +40,7 @@ impl Decode for Decoder {
     fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
         if frame.data.trim() == "[DONE]" {
             let stop = self.stop.unwrap_or_else(|| self.natural_stop());
-            // An end without a beginning is no answer.
+            // An end without a beginning is not an answer.
             events.extend(self.seals());
             events.push(if self.has_begun { self.done(stop) } else { broken_off() });
             return;
@@ -53,7 +53,7 @@ impl Decode for Decoder {
     }
 
     fn finish(&mut self) -> Event {
-        // Some servers leave out the end marker; the reason to stop is as good.
+        // Some servers omit the end marker; a finish reason is sufficient.
         self.stop.map_or_else(broken_off, |stop| self.done(stop))
     }
 }
@@ -71,7 +71,7 @@ impl Decoder {
         if let Some(tokens) = chunk.usage.or(chunk.x_groq.and_then(|groq| groq.usage)) {
             self.usage = tokens.into();
         }
-        // One answer was asked for; a server that sends more is heard for the first.
+        // One choice was requested; of several, the first is used.
         let mut choices = chunk.choices.unwrap_or_default().into_iter();
         let Some(choice) = choices.find(|choice| choice.index.unwrap_or(0) == 0) else { return };
         self.has_begun = true;
@@ -97,7 +97,7 @@ impl Decoder {
             Some("error" | "network_error") => {
                 events.push(failed(ErrorKind::Server, "the provider failed in the middle of the answer"));
             }
-            // Not only `stop`: servers have their own words, and some say it although they want a call answered.
+            // Not only `stop`: servers have other names, and some use it although they expect a tool result.
             Some(_) => self.stop = Some(self.natural_stop()),
         }
         events.extend(self.seals());
@@ -110,7 +110,7 @@ impl Decoder {
                 self.details.push((id.to_owned(), detail.to_string()));
             }
         }
-        // Servers that send several of the names send the same words under each.
+        // Servers that send several of these fields send the same text in each.
         let named = [
             ("reasoning_content", filled(delta.reasoning_content)),
             ("reasoning", filled(delta.reasoning)),
@@ -139,7 +139,7 @@ impl Decoder {
         self.reasoning.take().map(|field| Event::Seal(Seal::Thinking(field.to_owned())))
     }
 
-    /// What must go back with the blocks, once all of them are there.
+    /// Returns the signatures of the blocks, once all blocks are complete.
     fn seals(&mut self) -> Vec<Event> {
         let mut seals: Vec<_> = self.end_reasoning().into_iter().collect();
         for (id, detail) in self.details.drain(..) {
@@ -155,7 +155,7 @@ impl Decoder {
         let name = function.name.map(|name| name.0.into_owned()).filter(|name| !name.is_empty());
         let index = self.place(piece.index, id.as_deref(), name.is_some());
         let call = &mut self.calls[index];
-        // Some servers repeat id and name with every piece; the reader wants them once.
+        // Some servers repeat id and name with every part; the reader expects them once.
         let id = if call.id.is_none() { id } else { None };
         let name = if call.named { None } else { name };
         if id.is_some() {
@@ -165,13 +165,13 @@ impl Decoder {
         let arguments = match function.arguments {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text,
-            // Some servers send the arguments as they are and not as text.
+            // Some servers send the arguments as JSON and not as a string.
             Some(json) => json.to_string(),
         };
         CallDelta { index, id, name, arguments }
     }
 
-    /// Which call a piece belongs to; a new one if it fits none.
+    /// Returns the call that a part belongs to; a new one if it matches none.
     fn place(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
         let known = match (id, index) {
             (Some(id), _) => {
@@ -179,7 +179,7 @@ impl Decoder {
                 self.calls.iter().rposition(fits)
             }
             (None, Some(_)) => self.calls.iter().rposition(|call| call.index == index),
-            // With neither, a name is the only sign of a new call.
+            // Without both, only a name indicates a new call.
             (None, None) => self.calls.len().checked_sub(1).filter(|last| !(named && self.calls[*last].named)),
         };
         known.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! A question as Chat Completions wants it.
+//! Encoder for requests of the Chat Completions API.
 
 use homard_model::{Cache, Level, Request};
 use homard_proto::message::{Block, ThinkingBlock};
@@ -12,13 +12,13 @@ use crate::{
     turns::{Called, Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
 };
 
-/// The names under which servers send reasoning, and take it back. The decoder seals reasoning with the one that was used.
+/// Fields in which servers send reasoning and accept it back. The decoder stores the one used as the signature.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 
-/// The ids that are taken: OpenAI counts to forty.
+/// Accepted call ids: OpenAI allows forty characters.
 const IDS: Rule = Rule { longest: 40, own: Own::Kept };
 
-/// Writes a request's body.
+/// Encodes a request body.
 pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
     let Target { spec, quirks, .. } = target;
     let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
@@ -43,7 +43,7 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
     })
 }
 
-/// How a server is asked to think; nothing where there is nothing to ask.
+/// Returns the reasoning parameters; empty if there are none.
 fn effort(quirks: &Quirks, level: Level) -> Map<String, Value> {
     let asked = match (quirks.effort, level) {
         (Effort::Unasked, _) | (_, Level::Off) => Value::Null,
@@ -76,14 +76,14 @@ fn lines<'a>(target: &Target, request: &'a Request) -> Vec<Line<'a>> {
             Turn::Answer(answer) => exchange(target, answer, &mut lines),
         }
     }
-    // Only Anthropic's models behind a router want marks; the others remember without.
+    // Only Anthropic's models behind a router need cache markers; the others cache automatically.
     if quirks.cache_marks && spec.model.starts_with("anthropic/") && request.cache != Cache::Off {
         mark(&mut lines);
     }
     lines
 }
 
-/// What the user says. Where no user may speak right behind a result, the model is made to say something between.
+/// Appends a user message. If none may directly follow a tool result, an assistant message is inserted between them.
 fn say(quirks: &Quirks, content: Words, lines: &mut Vec<Line<'_>>) {
     if quirks.strict_results && matches!(lines.last(), Some(Line::Tool { .. })) {
         let content = Some("I have read the results.".to_owned());
@@ -92,14 +92,14 @@ fn say(quirks: &Quirks, content: Words, lines: &mut Vec<Line<'_>>) {
     lines.push(Line::User { content });
 }
 
-/// Marks the system prompt and the last message of the user as the ends of what is to be remembered.
+/// Marks the system prompt and the last user message as ends of cached prefixes.
 fn mark(lines: &mut [Line<'_>]) {
     let last_user = lines.iter().rposition(|line| matches!(line, Line::User { .. }));
     for (at, line) in lines.iter_mut().enumerate() {
         match line {
             Line::System { content } => content.spread().mark(),
             Line::User { content } if Some(at) == last_user => content.spread().mark(),
-            // Not marked any more, but in the same form as when it was.
+            // No longer marked, but in the same form as when it was.
             Line::User { content } => {
                 content.spread();
             }
@@ -108,7 +108,7 @@ fn mark(lines: &mut [Line<'_>]) {
     }
 }
 
-/// A user's message, as one text if it is only words; `None` if it is empty.
+/// Returns the content of a user message, as one string if it is only text; `None` if it is empty.
 fn words(pieces: Vec<Shown<'_>>) -> Option<Words> {
     let is_plain = pieces.iter().all(|piece| matches!(piece, Shown::Text(_)));
     match pieces.is_empty() {
@@ -125,7 +125,7 @@ fn part(piece: Shown<'_>) -> Part {
     }
 }
 
-/// What the model said and what its tools answered.
+/// Appends an assistant message and the results of its calls.
 fn exchange<'a>(target: &Target, answer: Exchange<'a>, lines: &mut Vec<Line<'a>>) {
     let text = answer.said.text();
     let content = (!text.is_empty()).then_some(text);
@@ -150,7 +150,7 @@ fn exchange<'a>(target: &Target, answer: Exchange<'a>, lines: &mut Vec<Line<'a>>
         let name = target.quirks.strict_results.then_some(call.name.as_str());
         lines.push(Line::Tool { tool_call_id: id, name, content });
     }
-    // A tool's message holds words only, so its pictures follow as if the user had shown them.
+    // A tool message may contain only text, so its images follow as if the user had sent them.
     if !pictures.is_empty() {
         let mut parts = vec![Part::text("Images from the tool results above:")];
         parts.extend(pictures.into_iter().map(part));
@@ -158,7 +158,7 @@ fn exchange<'a>(target: &Target, answer: Exchange<'a>, lines: &mut Vec<Line<'a>>
     }
 }
 
-/// A model's own reasoning in the fields in which it came.
+/// Returns a model's own reasoning in the fields in which it was received.
 fn reasoning(answer: &Exchange<'_>) -> Map<String, Value> {
     let mut fields = Map::new();
     for field in REASONING {

@@ -1,4 +1,4 @@
-//! The body of a request of Responses.
+//! Request body of the Responses API.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use homard_model::ToolSpec;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The conversation comes last, so that a longer one begins with the bytes of the shorter.
+/// The conversation comes last, so that a longer request starts with the bytes of a shorter one.
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
     pub(super) model: &'a str,
@@ -60,12 +60,12 @@ pub(super) enum Item<'a> {
         call_id: Cow<'a, str>,
         output: Words<'a>,
     },
-    /// As the provider sent it; its type is one of its fields.
+    /// As received; its type is one of its fields.
     #[serde(untagged)]
     Reasoning(Map<String, Value>),
 }
 
-/// What makes a message the provider's own.
+/// Fields that identify a message as the provider's own.
 #[derive(Serialize, Default)]
 pub(super) struct Mark {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ pub(super) struct Tool<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a Value,
-    /// Nothing said means yes on this wire, and that refuses most schemas.
+    /// The API's default is true, which rejects most schemas.
     strict: bool,
 }
 

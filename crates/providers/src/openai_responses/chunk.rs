@@ -1,4 +1,4 @@
-//! The events of Responses, as far as they are read. Nothing in them is certain to be there.
+//! Events of the Responses API, as far as they are read. All fields are optional.
 
 use homard_proto::message::Usage;
 use serde::Deserialize;
@@ -27,14 +27,14 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The whole text of the part that this event ends.
+    /// Returns the complete text of the part that this event ends.
     pub(super) fn whole(&mut self) -> String {
         let own = self.text.take().or_else(|| self.refusal.take()).or_else(|| self.arguments.take());
         own.map(text).or_else(|| self.part.take().map(Part::words)).unwrap_or_default()
     }
 }
 
-/// A text. Some servers send arguments as they are and not as text.
+/// Converts a value to text. Some servers send arguments as JSON and not as a string.
 pub(super) fn text(value: Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -43,13 +43,13 @@ pub(super) fn text(value: Value) -> String {
     }
 }
 
-/// What kind of item it is: looked at first, because those that are not read look as they like.
+/// Kind of an item, parsed first, because items of other kinds may have any form.
 #[derive(Deserialize)]
 pub(super) struct Kind {
     pub(super) r#type: Option<String>,
 }
 
-/// A piece of an answer.
+/// An output item.
 #[derive(Deserialize)]
 pub(super) struct Output {
     pub(super) id: Option<String>,
@@ -74,7 +74,7 @@ impl Part {
     }
 }
 
-/// The answer as its last event tells it.
+/// The answer as contained in its last event.
 #[derive(Deserialize, Default)]
 pub(super) struct Response<'a> {
     pub(super) status: Option<String>,
@@ -91,7 +91,7 @@ pub(super) struct Incomplete {
     pub(super) reason: Option<String>,
 }
 
-/// Reasoning is a part of the output and is not counted apart.
+/// Token usage. Reasoning is included in the output tokens.
 #[derive(Deserialize)]
 pub(super) struct Tokens {
     input_tokens: Option<u64>,

@@ -1,6 +1,6 @@
-//! An answer in the events of Responses.
+//! Decoder for responses of the Responses API.
 //!
-//! Items are said in their order, one after the other: what comes of a later one waits until the earlier is whole.
+//! Items are emitted in order: content of a later item waits until the earlier one is complete.
 
 use std::{
     collections::HashMap,
@@ -19,13 +19,13 @@ use crate::{
     wire::{Decode, broken_off, malformed},
 };
 
-/// An answer that is being decoded.
+/// Decoder state.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// In the order of the answer.
+    /// Items in the order of the answer.
     items: Vec<Item>,
     calls: usize,
-    /// The events so far: their numbers and hashes.
+    /// Sequence numbers of the events so far, with a hash of each.
     numbers: HashMap<i64, u64>,
 }
 
@@ -74,7 +74,7 @@ impl Decoder {
                     item.complete(place, whole);
                 }
                 (Some(_), _) => {}
-                // `response.created`, `response.in_progress`, heartbeats, and what was not asked for.
+                // `response.created`, `response.in_progress`, heartbeats, and unrequested events.
                 (None, _) => events.push(Event::Alive),
             },
         }
@@ -82,8 +82,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether an event came before. Servers that do not really count give all of them the same number, so one that
-    /// looks the same counts only if numbers differ.
+    /// True if an event was received before. Some servers give all events the same number, so an equal event counts as
+    /// repeated only if other numbers were seen.
     fn is_repeated(&mut self, number: Option<i64>, data: &str) -> bool {
         let Some(number) = number else { return false };
         let mut hasher = DefaultHasher::new();
@@ -92,7 +92,7 @@ impl Decoder {
         self.numbers.insert(number, hash) == Some(hash) && self.numbers.len() > 1
     }
 
-    /// Says what can be said: all whole items from the beginning, and what there is of the next.
+    /// Emits all complete items from the beginning, and the available part of the next one.
     fn say(&mut self, events: &mut Vec<Event>) {
         for item in &mut self.items {
             if item.is_said {
@@ -107,7 +107,7 @@ impl Decoder {
 
     fn begin_item(&mut self, chunk: &Chunk<'_>) -> serde_json::Result<()> {
         let Some((kind, output)) = read(chunk.item)? else { return Ok(()) };
-        // Words may come before their beginning, but a second beginning is another item.
+        // Text may arrive before the start of its item, but a second start is another item.
         let index = chunk.output_index;
         let known = self.with_id(kind, output.id.as_deref()).or_else(|| {
             let fits = |item: &Item| item.kind == kind && Some(item.index) == index && !item.has_begun;
@@ -127,7 +127,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The item that an event is about; a new one if it is the first.
+    /// Returns the item of an event; creates it if the event is the first.
     fn item(&mut self, chunk: &Chunk<'_>, kind: Kind) -> &mut Item {
         let at = self.find(kind, chunk.item_id.as_deref(), chunk.output_index);
         let at = at.unwrap_or_else(|| {
@@ -138,7 +138,7 @@ impl Decoder {
         &mut self.items[at]
     }
 
-    /// An item by its id, or else by its place: some servers give an item another id in every event.
+    /// Finds an item by its id, or else by its position: some servers use another id in every event.
     fn find(&self, kind: Kind, id: Option<&str>, index: Option<u64>) -> Option<usize> {
         self.with_id(kind, id).or_else(|| {
             let is_there = |item: &Item| match index {
@@ -154,7 +154,7 @@ impl Decoder {
         self.items.iter().position(|item| item.kind == kind && item.id.as_deref() == Some(id))
     }
 
-    /// A new item in its place, or at the end if that is not known.
+    /// Inserts an item at its position, or at the end if that is unknown.
     fn insert(&mut self, index: Option<u64>, kind: Kind) -> usize {
         let next = || self.items.last().map_or(0, |last| last.index.saturating_add(1));
         let index = index.unwrap_or_else(next);
@@ -193,14 +193,14 @@ impl Decoder {
             (false, _) if self.calls > 0 => StopReason::ToolUse,
             (false, _) => StopReason::Stop,
         };
-        // An end that tells nothing, after nothing, is no answer.
+        // An empty end event without any item is not an answer.
         let is_answer = chunk.response.is_some() || !self.items.is_empty();
         let usage = response.usage.map(Usage::from).unwrap_or_default();
         events.push(if is_answer { Event::Done(Done { stop, usage }) } else { broken_off() });
         Ok(())
     }
 
-    /// Takes an item from the list at the end of the answer, unless it is known: servers number the list differently.
+    /// Merges an item of the list at the end of the answer, unless it is known: servers number that list differently.
     fn recall(&mut self, index: u64, json: &serde_json::value::RawValue) -> serde_json::Result<()> {
         let Some((kind, output)) = read(Some(json))? else { return Ok(()) };
         let called = |item: &Item| output.call_id.is_some() && item.call_id == output.call_id;
@@ -215,7 +215,7 @@ impl Decoder {
     }
 }
 
-/// An item, if it is of a kind that is read.
+/// Parses an item, if its kind is supported.
 fn read(json: Option<&serde_json::value::RawValue>) -> serde_json::Result<Option<(Kind, Output)>> {
     let Some(json) = json else { return Ok(None) };
     let chunk::Kind { r#type } = serde_json::from_str(json.get())?;
@@ -223,7 +223,7 @@ fn read(json: Option<&serde_json::value::RawValue>) -> serde_json::Result<Option
     Ok(Some((kind, serde_json::from_str(json.get())?)))
 }
 
-/// Which part of an item an event is about.
+/// Returns the part of an item that an event is about.
 fn place(name: &str, chunk: &Chunk<'_>) -> Option<(Kind, Place)> {
     let content = Place::Content(chunk.content_index.unwrap_or(0));
     let part = chunk.part.as_ref().and_then(|part| part.r#type.as_deref());

@@ -1,7 +1,7 @@
-//! A question as Responses wants it.
+//! Encoder for requests of the Responses API.
 //!
-//! Nothing is kept by the provider (`store: false`), so everything that it said goes back with every question: its
-//! reasoning, encrypted, in its place, and its messages and calls under the ids that it gave them.
+//! The provider stores nothing (`store: false`), so every request contains its complete output: encrypted reasoning in
+//! its position, and messages and calls with the ids that it assigned.
 
 use homard_model::{Cache, Level, Request, Spec};
 use homard_proto::message::{Block, TextBlock, ThinkingBlock, ToolCall};
@@ -16,19 +16,19 @@ use crate::{
     turns::{Called, Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
 };
 
-/// The longest id that is taken.
+/// Maximum length of an id.
 const LONGEST: usize = 64;
-/// The ids of calls that are taken.
+/// Accepted call ids.
 const IDS: Rule = Rule { longest: LONGEST, own: Own::BeforeBar };
-/// The shortest answer that may be asked for.
+/// Minimum value of the output limit.
 const LEAST: u64 = 16;
 
-/// Writes a request's body.
+/// Encodes a request body.
 pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
     let Target { spec, quirks, .. } = target;
     let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
     let is_cached = quirks.cache_key && request.cache != Cache::Off;
-    // A model that does not reason refuses to be asked for its reasoning.
+    // A model without reasoning rejects this option.
     let include: &[_] = if spec.thinking.is_empty() { &[] } else { &["reasoning.encrypted_content"] };
     serde_json::to_vec(&Body {
         model: &spec.model,
@@ -47,8 +47,8 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
     })
 }
 
-/// How the model is asked to think. Nothing said would mean `medium`, so a model that cannot be asked not to think is
-/// asked to think as little as it can.
+/// Returns the reasoning parameters. The default would be `medium`, so a model that cannot turn reasoning off gets its
+/// lowest level.
 fn reasoning(target: &Target, level: Level) -> Option<Reasoning> {
     let levels = &target.spec.thinking;
     if target.quirks.effort == Effort::Unasked {
@@ -86,17 +86,17 @@ fn part(piece: Shown<'_>) -> Part<'_> {
     }
 }
 
-/// What becomes of the ids that a provider gave to its items.
+/// Treatment of the ids that a provider assigned to its items.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ids {
-    /// Somebody else gave them.
+    /// Assigned by another provider.
     Foreign,
-    /// They would call for reasoning that is not there any more.
+    /// They would refer to reasoning that is no longer available.
     Lost,
     Kept,
 }
 
-/// What the model said and what its tools answered.
+/// Appends an assistant message and the results of its calls.
 fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
     let Exchange { said, is_own, .. } = answer;
     let is_whole = said.content.iter().all(|block| match block {
@@ -122,7 +122,7 @@ fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
             Block::Thinking(_) | Block::Text(_) | Block::Image(_) | Block::Other(_) => {}
         }
     }
-    // Reasoning that led to nothing, because the answer was cut off, is refused.
+    // Trailing reasoning without output, from a truncated answer, is rejected.
     while items.len() > begin && matches!(items.last(), Some(Item::Reasoning(_))) {
         items.pop();
     }
@@ -131,7 +131,7 @@ fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
     }
 }
 
-/// What a tool answered, as one text if it is only words.
+/// Returns the content of a tool result, as one string if it is only text.
 fn output(pieces: Vec<Shown<'_>>) -> Words<'_> {
     if pieces.iter().all(|piece| piece.image().is_none()) {
         return Words::Plain(pieces.iter().map(Shown::text).collect());
@@ -139,14 +139,14 @@ fn output(pieces: Vec<Shown<'_>>) -> Words<'_> {
     Words::Parts(pieces.into_iter().map(part).collect())
 }
 
-/// The item of reasoning that a seal holds, if it can go back: one without content would be looked up by its id, and
-/// the provider has not kept it.
+/// Returns the reasoning item stored in a signature, if it can be sent back: without content it would be looked up by
+/// its id, and the provider has not stored it.
 fn thoughts(thought: &ThinkingBlock) -> Option<Map<String, Value>> {
     let mut item: Map<String, Value> = serde_json::from_str(thought.thinking_signature.as_deref()?).ok()?;
     item.retain(|_, value| !value.is_null());
     let is_encrypted = item.get("encrypted_content").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
     if is_encrypted {
-        // Both would be refused.
+        // The API rejects items with both.
         item.remove("content");
     }
     let is_open = item.get("content").and_then(Value::as_array).is_some_and(|parts| !parts.is_empty());
@@ -171,7 +171,7 @@ fn message(block: &TextBlock, ids: Ids) -> Item<'_> {
     Item::Message { role: "assistant", content, mark }
 }
 
-/// What a message's seal says: its id, or in newer transcripts `{"v":1,"id":…,"phase":…}`.
+/// Parses a message's signature: its id, or in newer transcripts `{"v":1,"id":…,"phase":…}`.
 fn mark(seal: &str) -> Mark {
     #[derive(Deserialize)]
     struct Both {
@@ -183,7 +183,7 @@ fn mark(seal: &str) -> Mark {
     Mark { status: id.as_ref().map(|_| "completed"), id, phase }
 }
 
-/// The provider's id of a call as an item: what stands behind the bar in `call_id|item_id`.
+/// Returns the provider's item id of a call: the part after the bar in `call_id|item_id`.
 fn item_id(call: &ToolCall) -> Option<&str> {
     call.id.split_once('|').map(|(_, item)| item).filter(|item| is_fitting(item))
 }

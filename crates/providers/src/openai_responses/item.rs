@@ -1,8 +1,8 @@
-//! A piece of an answer under construction: a message, reasoning or a call.
+//! An output item under construction: a message, reasoning or a call.
 //!
-//! Its text comes in deltas, then whole with the end of its part, then whole again with the end of the item, and once
-//! more with the end of the answer. Servers leave out any of them, so what was said is remembered and only the rest of
-//! it is said.
+//! Its text arrives in deltas, then completely with the end of its part, again with the end of the item, and once more
+//! with the end of the answer. Servers omit any of these, so the emitted part is tracked and only the remainder is
+//! emitted.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind that the wire calls so. Others are the provider's own tools, which are not asked for.
+    /// Returns the kind for a name of the API. Other kinds are the provider's own tools, which are not requested.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "message" => Some(Self::Message),
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// A place in an item: reasoning has a summary and contents, the others only contents.
+/// Position in an item: reasoning has a summary and contents, the others only contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Summary(u64),
@@ -39,27 +39,27 @@ pub(super) enum Place {
 
 #[derive(Debug)]
 pub(super) struct Item {
-    /// Its place in the answer.
+    /// Position in the answer.
     pub(super) index: u64,
     pub(super) kind: Kind,
     pub(super) id: Option<String>,
     pub(super) call_id: Option<String>,
     pub(super) name: Option<String>,
     phase: Option<String>,
-    /// The item as it came: reasoning goes back like this.
+    /// Raw item: reasoning is sent back like this.
     json: Option<String>,
     parts: BTreeMap<Place, Words>,
-    /// Which call of the answer it is, once that was said.
+    /// Index of the call in the answer, once it was emitted.
     call: Option<usize>,
-    /// Its beginning was there.
+    /// True once its start was received.
     pub(super) has_begun: bool,
-    /// All of it is there.
+    /// True once it is complete.
     pub(super) is_whole: bool,
-    /// All of it was said.
+    /// True once all of it was emitted.
     pub(super) is_said: bool,
 }
 
-/// A text of which a part was said.
+/// A text of which a part was emitted.
 #[derive(Debug, Default)]
 struct Words {
     text: String,
@@ -68,7 +68,7 @@ struct Words {
 }
 
 impl Words {
-    /// Takes the whole text. If it contradicts what was said already, that stays.
+    /// Sets the complete text. If it contradicts what was emitted, the old text stays.
     fn complete(&mut self, whole: String) {
         if whole.len() >= self.text.len() && whole.starts_with(&self.text[..self.said]) {
             self.text = whole;
@@ -76,7 +76,7 @@ impl Words {
         self.is_whole = true;
     }
 
-    /// What was not said yet.
+    /// Returns the part that was not emitted yet.
     fn rest(&mut self) -> String {
         let rest = self.text[self.said..].to_owned();
         self.said = self.text.len();
@@ -102,7 +102,7 @@ impl Item {
         }
     }
 
-    /// Takes the next words of a part. What comes after its end was in its end.
+    /// Appends text to a part. Deltas after its end are ignored, because the end contained them.
     pub(super) fn add(&mut self, place: Place, delta: &str) {
         let words = self.parts.entry(place).or_default();
         if !words.is_whole && !self.is_whole {
@@ -110,14 +110,14 @@ impl Item {
         }
     }
 
-    /// Takes a whole part.
+    /// Sets the complete text of a part.
     pub(super) fn complete(&mut self, place: Place, whole: String) {
         if !self.is_whole {
             self.parts.entry(place).or_default().complete(whole);
         }
     }
 
-    /// Takes the names of the item.
+    /// Sets the ids and names of the item.
     pub(super) fn begin(&mut self, output: &Output) {
         let fill = |name: &mut Option<String>, value: &Option<String>| {
             if name.as_ref().is_none_or(String::is_empty) {
@@ -130,7 +130,7 @@ impl Item {
         fill(&mut self.phase, &output.phase);
     }
 
-    /// Takes the whole item, also as JSON.
+    /// Sets the complete item, also as JSON.
     pub(super) fn end(&mut self, output: Output, json: &str) {
         if self.is_whole {
             return;
@@ -150,7 +150,7 @@ impl Item {
         self.is_whole = true;
     }
 
-    /// Says what was not said yet, as far as nothing before it is missing. `calls` counts the calls of the answer.
+    /// Emits what was not emitted yet, as far as nothing before it is missing. `calls` counts the calls of the answer.
     pub(super) fn say(&mut self, calls: &mut usize, events: &mut Vec<Event>) {
         match self.kind {
             Kind::Message | Kind::Reasoning => self.say_words(events),
@@ -194,7 +194,7 @@ impl Item {
                     events.push(Event::Call(CallDelta { index, arguments, ..CallDelta::default() }));
                 }
             }
-            // Without its names it cannot begin; if they never come, it has none.
+            // A call cannot start without its ids and name; if they never arrive, it has none.
             None if self.has_begun || self.is_whole => {
                 let index = *calls;
                 *calls += 1;
@@ -206,7 +206,7 @@ impl Item {
         }
     }
 
-    /// A call's id in transcripts: that which binds its result, and that of the item.
+    /// Returns a call's id for transcripts: the call id that links its result, and the item id.
     fn bound_id(&self) -> Option<String> {
         let filled = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
         match (filled(&self.call_id), filled(&self.id)) {

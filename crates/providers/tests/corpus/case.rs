@@ -1,4 +1,4 @@
-//! A case: a folder of files.
+//! A test case: a folder of files.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// The case that a file belongs to. Its wire is the name of the folder above it.
+    /// Loads the case of a file. Its wire is the name of the parent folder.
     pub(crate) fn at(file: &Path) -> Outcome<Self> {
         let folder = file.parent().ok_or("a case is a folder")?;
         let name = folder.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default();
@@ -37,7 +37,7 @@ impl Case {
         Ok(serde_json::from_slice(&self.bytes(name)?)?)
     }
 
-    /// What is sent for a conversation.
+    /// Returns the request body of a conversation.
     pub(crate) fn encode(&self, history: &Value) -> Outcome<Value> {
         let spec = spec(self.wire, history);
         let messages = history["messages"].as_array().into_iter().flatten();
@@ -67,7 +67,7 @@ impl Case {
 }
 
 impl Case {
-    /// What is sent of a conversation, without the marks that say how much of it is to be remembered.
+    /// Returns the messages of a request without cache markers.
     pub(crate) fn prompt(&self, history: &Value) -> Outcome<Vec<Value>> {
         let mut body = self.encode(history)?;
         unmark(&mut body);
@@ -104,7 +104,7 @@ fn spec(wire: Wire, history: &Value) -> Spec {
     }
 }
 
-/// An assistant message without `api` was written by the model that is asked.
+/// An assistant message without `api` counts as written by the requested model.
 fn signed(message: &Value, spec: &Spec) -> Value {
     let mut message = message.clone();
     if message["role"] == "assistant" && message["api"].is_null() {
@@ -115,7 +115,8 @@ fn signed(message: &Value, spec: &Spec) -> Value {
     message
 }
 
-/// A conversation that goes on after an answer: with a result for each of its calls, or else with another word.
+/// Builds a conversation that continues after an answer: with a result for each of its calls, or else with another user
+/// message.
 pub(crate) fn conversation(blocks: &Value) -> Value {
     let calls = blocks.as_array().into_iter().flatten().filter(|block| block["type"] == "toolCall");
     let results = calls.map(|call| {
@@ -135,7 +136,7 @@ pub(crate) fn conversation(blocks: &Value) -> Value {
     json!({"messages": messages, "levels": ["low", "high"], "thinking": "low", "maxOutput": 8192})
 }
 
-/// An event as the files have it.
+/// Formats an event as in the files.
 pub(crate) fn shown(event: &Event) -> Value {
     match event {
         Event::Text(text) => json!({"text": text}),
@@ -172,11 +173,11 @@ pub(crate) fn shown(event: &Event) -> Value {
     }
 }
 
-/// Fails unless a file holds this; with `BLESS=1` it is made to.
+/// Compares a value with a golden file; `BLESS=1` updates the file.
 #[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
 pub(crate) fn compare(golden: &Path, actual: &Value) -> Outcome {
     if std::env::var_os("BLESS").is_some() {
-        // One event on a line.
+        // One event per line.
         let lines = actual.as_array().map(|list| list.iter().map(|item| format!("  {item}")).collect::<Vec<_>>());
         let text = lines.map_or_else(|| format!("{actual:#}"), |lines| format!("[\n{}\n]", lines.join(",\n")));
         fs::write(golden, text + "\n")?;

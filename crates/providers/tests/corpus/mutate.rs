@@ -1,11 +1,11 @@
-//! Damage to bytes, the same for the same seed.
+//! Deterministic corruption of bytes by seed.
 
 use std::ops::Range;
 
-/// How many damaged copies of each stream are read, unless `FUZZ_ROUNDS` says otherwise.
+/// Default number of corrupted copies of each stream; `FUZZ_ROUNDS` overrides it.
 const ROUNDS: u64 = 300;
 
-/// The seeds of the damage: `FUZZ_ROUNDS` of them, from `FUZZ_FROM` on.
+/// Returns the seeds: `FUZZ_ROUNDS` of them, from `FUZZ_FROM` on.
 pub(crate) fn seeds() -> Range<u64> {
     let from = number("FUZZ_FROM").unwrap_or(0);
     from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS)
@@ -16,7 +16,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What a stream is made of, and what breaks readers.
+/// Byte sequences that occur in streams or break parsers.
 const PIECES: [&[u8]; 16] = [
     b"\n",
     b"\n\n",
@@ -36,7 +36,8 @@ const PIECES: [&[u8]; 16] = [
     b"[DONE]",
 ];
 
-/// A copy with one to four wounds: a byte changed, a piece cut out, doubled, moved or put in, or the end cut off.
+/// Returns a copy with one to four mutations: a byte changed, a piece removed, doubled, moved or inserted, or the end
+/// cut off.
 pub(crate) fn damaged(bytes: &[u8], seed: u64) -> Vec<u8> {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ bytes.len() as u64);
     let mut bytes = bytes.to_vec();
@@ -65,7 +66,7 @@ pub(crate) fn damaged(bytes: &[u8], seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Numbers that look drawn; xorshift64*.
+/// Pseudo-random numbers; xorshift64*.
 struct Dice(u64);
 
 impl Dice {

@@ -1,12 +1,12 @@
-//! What a good end of an answer must rest on, told without the decoders.
+//! Oracle for successful ends of answers, independent of the decoders.
 
 use homard_model::Event;
 use homard_providers::{Wire, sse::Parser};
 use serde::de::IgnoredAny;
 
-/// Why an answer may not be called good although it was; `None` if it may.
+/// Returns why an answer reported as successful should not have been; `None` if it is right.
 ///
-/// Every event up to the end must have been understood, and one of them must have said that it ends.
+/// Every event up to the end must be valid, and one of them must state the end.
 pub(crate) fn silent_success(wire: Wire, bytes: &[u8]) -> Option<String> {
     let (mut reader, mut parser) = (wire.reader(), Parser::default());
     let mut has_end = false;
@@ -26,7 +26,7 @@ pub(crate) fn silent_success(wire: Wire, bytes: &[u8]) -> Option<String> {
     (!has_end).then(|| "nothing said that it was the end".to_owned())
 }
 
-/// What says that an answer ends.
+/// Returns the strings that state the end of an answer.
 fn ends(wire: Wire) -> &'static [&'static str] {
     match wire {
         Wire::AnthropicMessages => &["message_stop", "stop_reason"],

@@ -1,25 +1,25 @@
-//! Errors as clients see them: a code to branch on, a text to read.
+//! Error codes and messages of responses.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What went wrong, for machines.
+/// Error code for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Code {
-    /// The request itself is wrong; sending it again will not help.
+    /// The request is invalid; repeating it will not help.
     InvalidRequest,
-    /// The gateway could not do it, now.
+    /// The gateway cannot do it at present.
     Unavailable,
-    /// The device is not known to the gateway.
+    /// The device is not paired with the gateway.
     NotPaired,
     /// A channel account is not linked.
     NotLinked,
-    /// The run took too long.
+    /// The run timed out.
     AgentTimeout,
     /// The connection lacks a scope (protocol 4).
     Forbidden,
-    /// The approval is not pending any more (protocol 4).
+    /// The approval is no longer pending (protocol 4).
     ApprovalNotFound,
 }
 
@@ -27,38 +27,38 @@ pub enum Code {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorShape {
-    /// What to branch on.
+    /// Code for programs.
     pub code: Code,
-    /// What to show.
+    /// Message for people.
     pub message: String,
-    /// Facts for clients that know them.
+    /// Structured details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Value>,
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
-    /// How long to wait before that.
+    /// Delay before the retry in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
 impl ErrorShape {
-    /// An error with a code and a text.
+    /// Creates an error.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: None, retryable: None, retry_after_ms: None }
     }
 
-    /// A wrong request.
+    /// Creates an error for an invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, message)
     }
 
-    /// Something that the gateway could not do.
+    /// Creates an error for something that the gateway cannot do at present.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Code::Unavailable, message)
     }
 
-    /// The same error with facts for machines.
+    /// Adds structured details.
     pub fn with_details(mut self, details: Value) -> Self {
         self.details = Some(details);
         self

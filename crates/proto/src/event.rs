@@ -1,86 +1,86 @@
-//! What the gateway tells without being asked.
+//! Events that the gateway sends unprompted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Extra;
 
-/// The payload of an `agent` event: one step of a run.
+/// Payload of an `agent` event: one step of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
-    /// The run.
+    /// Run id.
     pub run_id: String,
-    /// Which kind of step.
+    /// Kind of step.
     pub stream: Stream,
-    /// The step.
+    /// Data of the step.
     pub data: Value,
-    /// The session's canonical key.
+    /// Canonical session key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
-    /// The session's transcript (protocol 4, lifecycle).
+    /// Session id (protocol 4, lifecycle).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The agent (protocol 4).
+    /// Agent id (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The run's count of events, from 1, without holes at the source.
+    /// Sequence number of the event within the run, from 1, without gaps at the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub ts: u64,
     /// Members of other versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// The kinds of step that a run is told in.
+/// Kinds of steps of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
-    /// It began, it ended, it failed.
+    /// Start, end or failure of the run.
     Lifecycle,
-    /// The model's words, as they come.
+    /// Streamed text of the model.
     Assistant,
-    /// A tool began, went on, answered.
+    /// Start, progress or result of a tool call.
     Tool,
-    /// The model's reasoning, as it comes.
+    /// Streamed reasoning of the model.
     Thinking,
-    /// The conversation is made short.
+    /// Compaction of the conversation.
     Compaction,
     /// A stream that this version does not send.
     #[serde(untagged)]
     Other(String),
 }
 
-/// The payload of a `chat` event: a run as those see it who follow the conversation. One form for both generations.
+/// Payload of a `chat` event: the state of a run for subscribers of the session. The same form for both generations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Chat {
-    /// The run.
+    /// Run id.
     pub run_id: String,
-    /// The session's canonical key.
+    /// Canonical session key.
     pub session_key: String,
-    /// The agent (protocol 4).
+    /// Agent id (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// That of the `agent` event that it goes with.
+    /// Sequence number of the corresponding `agent` event.
     pub seq: u64,
-    /// How far the run has come.
+    /// State of the run.
     pub state: ChatState,
-    /// What is new in the message since the last `delta` (protocol 4).
+    /// Text added to the message since the last `delta` (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta_text: Option<String>,
-    /// Whether what earlier ones said is void, and `delta_text` is all that counts (protocol 4).
+    /// True if earlier deltas are discarded and `delta_text` is the whole text (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace: Option<bool>,
-    /// What the assistant has said so far; absent if that is nothing.
+    /// The assistant's message so far; absent if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Value>,
     /// Why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
-    /// What went wrong.
+    /// Error message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
     /// Members of other versions.
@@ -88,38 +88,38 @@ pub struct Chat {
     pub extra: Extra,
 }
 
-/// How far a run has come. All but the first are said once, and last.
+/// State of a run. All but the first are terminal and sent once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChatState {
-    /// The assistant said more.
+    /// The assistant's message grew.
     Delta,
-    /// It is done.
+    /// The run completed.
     Final,
-    /// It was stopped.
+    /// The run was aborted.
     Aborted,
-    /// It failed.
+    /// The run failed.
     Error,
     /// A state that this version does not send.
     #[serde(untagged)]
     Other(String),
 }
 
-/// The payload of `connect.challenge`.
+/// Payload of `connect.challenge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge {
-    /// To be signed by the device.
+    /// Nonce to be signed by the device.
     pub nonce: String,
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub ts: u64,
     /// Members of other versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// The payload of `tick`: a sign of life.
+/// Payload of `tick`: a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tick {
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub ts: u64,
 }

@@ -1,4 +1,4 @@
-//! The three frames of the WebSocket: request, response, event.
+//! The three WebSocket frames: request, response, event.
 
 mod request_id;
 
@@ -13,15 +13,15 @@ use crate::{
     schema::{Schema, summary},
 };
 
-/// A question from a client.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "req", rename_all = "camelCase")]
 pub struct Request {
-    /// Chosen by the client; echoed as it is.
+    /// Chosen by the client; echoed unchanged.
     pub id: String,
-    /// What is asked for.
+    /// Method name.
     pub method: String,
-    /// With what; absent and `null` mean "nothing".
+    /// Parameters; absent and `null` mean none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
     /// The caller's trace context (protocol 4).
@@ -32,76 +32,76 @@ pub struct Request {
     pub expected_profile_id: Option<String>,
 }
 
-/// An answer to a [`Request`]. One request may get two.
+/// A response to a [`Request`]. One request may get two.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "res")]
 pub struct Response {
-    /// The request's id: a text, or what a confused client sent in its place.
+    /// Id of the request: a string, or whatever an invalid request had in its place.
     pub id: Value,
-    /// Whether it was done.
+    /// True if the request succeeded.
     pub ok: bool,
-    /// The answer; it may be `null`. `agent` sends one beside an error, too.
+    /// Result; may be `null`. `agent` sends one beside an error as well.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
-    /// Why it was not done.
+    /// Error, if the request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorShape>,
 }
 
-/// A member that is there, even as `null`: serde would take that for absent.
+/// Deserializes a member that is present even as `null`, which serde would treat as absent.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// News for a client.
+/// An event for a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "event", rename_all = "camelCase")]
 pub struct Event {
-    /// What kind of news.
+    /// Event name.
     pub event: String,
-    /// The news.
+    /// Data of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
-    /// This connection's count of events.
+    /// Sequence number of the event on this connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// Versions of what is shared by all connections.
+    /// Versions of the state shared by all connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_version: Option<StateVersion>,
 }
 
-/// Versions of what is shared by all connections.
+/// Versions of the state shared by all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateVersion {
-    /// Of the list of who is here.
+    /// Version of the presence list.
     pub presence: u64,
-    /// Of the health report.
+    /// Version of the health report.
     pub health: u64,
 }
 
 impl Response {
-    /// It was done.
+    /// Creates a successful response.
     pub fn ok(id: &str, payload: Value) -> Self {
         Self { id: id.into(), ok: true, payload: Some(payload), error: None }
     }
 
-    /// It was not done.
+    /// Creates an error response.
     pub fn error(id: impl Into<Value>, error: ErrorShape) -> Self {
         Self { id: id.into(), ok: false, payload: None, error: Some(error) }
     }
 }
 
-/// How deep a frame may nest. A deeper one is refused before it is parsed.
+/// Maximum nesting depth of a frame. A deeper one is rejected before it is parsed.
 pub const MAX_DEPTH: usize = 64;
 
-/// What a client's bytes turned out to be.
+/// Result of parsing a client's frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inbound {
-    /// A question.
+    /// A valid request.
     Request(Request),
-    /// JSON, but not a request, or with a key that is there twice. The response is the error to send.
+    /// JSON, but not a request, or with a duplicate key. Contains the error response to send.
     Malformed(Response),
-    /// Not JSON, or nested too deep to be read. The response is the error to send.
+    /// Not JSON, or nested too deeply. Contains the error response to send.
     NotJson(Response),
 }
 
@@ -119,7 +119,7 @@ static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
     }))
 });
 
-/// Reads a client's bytes. Never fails: every outcome is an [`Inbound`].
+/// Parses a client's frame. Infallible: every outcome is an [`Inbound`].
 pub fn read(bytes: &[u8]) -> Inbound {
     let refuse = |why: String| Inbound::NotJson(invalid(request_id::find(bytes), &why));
     if nests_too_deep(bytes) {
@@ -127,7 +127,7 @@ pub fn read(bytes: &[u8]) -> Inbound {
     }
     let value = match json::from_slice(bytes) {
         Ok(value) => value,
-        // JSON, but with a key that is there twice.
+        // JSON, but with a duplicate key.
         Err(error) if error.is_data() => {
             return Inbound::Malformed(invalid(request_id::find(bytes), &error.to_string()));
         }
@@ -144,13 +144,13 @@ pub fn read(bytes: &[u8]) -> Inbound {
     }
 }
 
-/// The error for a frame that is not a request, under the frame's own id if it has one.
+/// Builds the error response for an invalid frame, with the frame's own id if it has one.
 fn invalid(id: Option<Value>, why: &str) -> Response {
     let id = id.unwrap_or_else(|| "invalid".into());
     Response::error(id, ErrorShape::invalid(format!("invalid request frame: {why}")))
 }
 
-/// Whether brackets nest deeper than [`MAX_DEPTH`], found without recursion and before anything is allocated.
+/// True if brackets nest deeper than [`MAX_DEPTH`]; checked without recursion and before anything is allocated.
 pub fn nests_too_deep(bytes: &[u8]) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for &byte in bytes {

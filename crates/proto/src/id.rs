@@ -1,34 +1,34 @@
-//! Names that parse once, at the door, and are trusted inside.
+//! Identifier types that are validated once, at the boundary, and trusted inside.
 
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why a text is not the name it claims to be.
+/// Why a text is not a valid identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The text is empty or only blanks.
+    /// The text is empty or blank.
     #[error("{0} must not be empty")]
     Empty(&'static str),
-    /// The text is longer than any honest one.
+    /// The text exceeds the maximum length.
     #[error("{kind} is longer than {max} bytes")]
     TooLong {
-        /// What was being parsed.
+        /// Kind of identifier.
         kind: &'static str,
-        /// The limit that it broke.
+        /// The limit in bytes.
         max: usize,
     },
-    /// The text holds a character that its kind does not allow.
+    /// The text contains a character that its kind does not allow.
     #[error("{kind} must not contain {found:?}")]
     Character {
-        /// What was being parsed.
+        /// Kind of identifier.
         kind: &'static str,
-        /// The first offending character.
+        /// The first invalid character.
         found: char,
     },
 }
 
-/// Checks a text against its kind; `allowed` is asked for each character and whether it is the first.
+/// Validates a text; `allowed` gets each character and whether it is the first.
 fn checked(
     kind: &'static str,
     max: usize,
@@ -55,12 +55,12 @@ macro_rules! name {
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// Checks a text from outside.
+            /// Validates a text from outside.
             pub fn parse(text: &str) -> Result<Self, Error> {
                 checked($kind, $max, text, $allowed).map(Self)
             }
 
-            /// The text itself.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -88,37 +88,38 @@ macro_rules! name {
 }
 
 name!(
-    /// A run, named by the client's idempotency key.
+    /// Run id: the client's idempotency key.
     RunId, "run id", 256, |c: char, _| !c.is_control()
 );
 name!(
-    /// One tool call inside a run, named by the model.
+    /// Tool call id within a run, chosen by the model.
     CallId, "tool call id", 512, |c: char, _| !c.is_control()
 );
 name!(
-    /// One line of a transcript.
+    /// Id of a transcript entry.
     EntryId, "entry id", 64, |c: char, _| c.is_ascii_alphanumeric() || c == '-'
 );
 name!(
-    /// A transcript's identity. It becomes a file name, so it can neither climb out of its folder nor hide.
+    /// Session id. It becomes a file name, so it can neither leave its folder nor be hidden.
     SessionId, "session id", 128,
     |c: char, first| c.is_ascii_alphanumeric() || (!first && matches!(c, '.' | '_' | '-'))
 );
 
-/// An agent's id: `[a-z0-9][a-z0-9_-]{0,63}`.
+/// Agent id: `[a-z0-9][a-z0-9_-]{0,63}`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct AgentId(Arc<str>);
 
 impl AgentId {
-    /// The agent of a setup that names none.
+    /// Returns the default agent of a config that names none.
     pub fn main() -> Self {
         Self("main".into())
     }
 
-    /// Makes the nearest valid id: lower case, every run of other characters becomes one dash, at most 64 long.
+    /// Converts a text to the nearest valid id: lower case, every run of other characters becomes one dash, at most 64
+    /// long.
     ///
-    /// Never fails: what leaves nothing becomes `main`, as in OpenClaw.
+    /// Never fails: an empty result becomes `main`, as in OpenClaw.
     pub fn normalize(text: &str) -> Self {
         let mut id = String::new();
         for c in text.trim().to_lowercase().chars() {
@@ -133,12 +134,12 @@ impl AgentId {
         if id.is_empty() { Self::main() } else { Self(id.into()) }
     }
 
-    /// The text itself.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key of this agent's main session.
+    /// Returns the key of this agent's main session.
     pub fn main_session(&self) -> SessionKey {
         SessionKey { agent: Some(self.clone()), text: format!("agent:{self}:main").into() }
     }
@@ -156,7 +157,7 @@ impl fmt::Debug for AgentId {
     }
 }
 
-/// The routing bucket of a conversation, in canonical form: `agent:<agentId>:<rest>`, `global` or `unknown`.
+/// Session key in canonical form: `agent:<agentId>:<rest>`, `global` or `unknown`.
 ///
 /// The direct-message marker is written `direct` and read as `dm` or `direct`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -169,7 +170,7 @@ impl SessionKey {
     const KIND: &'static str = "session key";
     const MAX: usize = 512;
 
-    /// Canonicalises a key from outside; a key without an agent belongs to `default_agent`.
+    /// Canonicalizes a key from outside; a key without an agent belongs to `default_agent`.
     pub fn parse(text: &str, default_agent: &AgentId) -> Result<Self, Error> {
         let text = checked(Self::KIND, Self::MAX, text.trim(), |c, _| !c.is_control())?;
         let lower = text.to_lowercase();
@@ -185,23 +186,23 @@ impl SessionKey {
         Ok(Self { text: format!("agent:{agent}:{}", canonical_rest(rest)).into(), agent: Some(agent) })
     }
 
-    /// The key of a session that is known only by its id.
+    /// Returns the key of a session that is known only by its id.
     pub fn explicit(agent: &AgentId, session: &SessionId) -> Self {
         let text = format!("agent:{agent}:explicit:{}", session.as_str().to_lowercase());
         Self { agent: Some(agent.clone()), text: text.into() }
     }
 
-    /// The text itself.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The agent that the key names; `None` for `global` and `unknown`.
+    /// Returns the agent of the key; `None` for `global` and `unknown`.
     pub fn agent(&self) -> Option<&AgentId> {
         self.agent.as_ref()
     }
 
-    /// What follows `agent:<id>:`, or the whole key when it names no agent.
+    /// Returns the part after `agent:<id>:`, or the whole key if it names no agent.
     pub fn rest(&self) -> &str {
         match &self.agent {
             Some(agent) => &self.text["agent:".len() + agent.as_str().len() + 1..],
@@ -209,22 +210,22 @@ impl SessionKey {
         }
     }
 
-    /// Whether this is its agent's main session.
+    /// True for an agent's main session.
     pub fn is_main(&self) -> bool {
         self.agent.is_some() && self.rest() == "main"
     }
 
-    /// Whether a sub-agent works in it.
+    /// True for the session of a sub-agent.
     pub fn is_subagent(&self) -> bool {
         self.rest().starts_with("subagent:")
     }
 
-    /// Whether a scheduled job works in it.
+    /// True for the session of a scheduled job.
     pub fn is_cron(&self) -> bool {
         self.rest().starts_with("cron:")
     }
 
-    /// The session that a thread belongs to: the text before the last `:thread:` or `:topic:`.
+    /// Returns the parent session of a thread: the text before the last `:thread:` or `:topic:`.
     pub fn thread_parent(&self) -> Option<Self> {
         let at = [":thread:", ":topic:"].iter().filter_map(|marker| self.text.rfind(marker)).max()?;
         let text = &self.text[..at];
@@ -232,7 +233,7 @@ impl SessionKey {
         is_whole.then(|| Self { agent: self.agent.clone(), text: text.into() })
     }
 
-    /// What lists call it: `direct`, `group`, `global` or `unknown`.
+    /// Returns the kind shown in lists: `direct`, `group`, `global` or `unknown`.
     pub fn kind(&self) -> &'static str {
         match &*self.text {
             "global" => "global",
@@ -243,7 +244,8 @@ impl SessionKey {
     }
 }
 
-/// Writes the direct-message marker as `direct`: `dm:<peer>`, `<channel>:dm:<peer>` or `<channel>:<account>:dm:<peer>`.
+/// Replaces the direct-message marker by `direct`: `dm:<peer>`, `<channel>:dm:<peer>` or
+/// `<channel>:<account>:dm:<peer>`.
 fn canonical_rest(rest: &str) -> String {
     let mut parts: Vec<&str> = rest.split(':').collect();
     let marker = parts.iter().take(3).position(|&part| part == "dm");

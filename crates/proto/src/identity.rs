@@ -1,12 +1,12 @@
 //! Identity of a sender: a channel, an account of ours there, and the sender's id.
 //!
 //! [`Identity`] compares with [`Identity`] only. A text from the config is parsed into a [`SenderPattern`] and resolved
-//! for one account; an entry that names another channel or account resolves to nothing there, so it cannot match a sender
-//! whose id happens to look like it.
+//! for one account; an entry that names another channel or account resolves to nothing there, so it cannot match a
+//! sender whose id happens to look like it.
 
 use std::fmt;
 
-/// The account of a channel that names none.
+/// Account of a channel without named accounts.
 pub const DEFAULT_ACCOUNT: &str = "default";
 
 /// Short names of channels in the config.
@@ -32,7 +32,7 @@ pub struct ChannelAccount {
 }
 
 impl ChannelAccount {
-    /// An account of a channel. `is_only` tells that the channel has no other account.
+    /// Creates an account of a channel. `is_only` means that the channel has no other account.
     pub fn new(channel: &str, account: &str, issuer: IdIssuer, is_only: bool) -> Self {
         let account = Some(account.trim()).filter(|account| !account.is_empty()).unwrap_or(DEFAULT_ACCOUNT);
         Self { channel: channel.trim().to_lowercase(), account: account.to_lowercase(), issuer, is_only }
@@ -53,18 +53,18 @@ impl ChannelAccount {
         self.issuer
     }
 
-    /// Whether the config needs no name for this account.
+    /// True if the config needs no name for this account.
     pub fn is_default(&self) -> bool {
         self.account == DEFAULT_ACCOUNT
     }
 
-    /// Whether an entry that names the channel and no account means this account: always where the platform issues the
+    /// True if an entry that names the channel and no account refers to this account: always if the platform issues the
     /// ids; else for the default account, and for the only one.
     pub fn is_meant_without_account(&self) -> bool {
         self.issuer == IdIssuer::Platform || self.is_only || self.is_default()
     }
 
-    /// The sender with this id. The id is taken as it is.
+    /// Returns the identity of the sender with this id. The id is used unchanged.
     pub fn sender(&self, id: &str) -> Identity {
         Identity { channel: self.channel.clone(), account: self.account.clone(), id: id.to_owned() }
     }
@@ -89,13 +89,13 @@ impl Identity {
         &self.account
     }
 
-    /// The id as the channel has it.
+    /// Id on the channel.
     pub fn id(&self) -> &str {
         &self.id
     }
 }
 
-/// As the config names it: `telegram:7`, or `telegram/work:7` on an account that is not the default one.
+/// Formatted as in the config: `telegram:7`, or `telegram/work:7` on an account that is not the default one.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { channel, account, id } = self;
@@ -110,17 +110,17 @@ pub enum SenderPattern {
     Anyone,
     /// One sender.
     One {
-        /// The channel, if the entry names one.
+        /// Channel, if the entry names one.
         channel: Option<String>,
-        /// The account, if the entry names one.
+        /// Account, if the entry names one.
         account: Option<String>,
-        /// The id.
+        /// Sender id.
         id: String,
     },
 }
 
 impl SenderPattern {
-    /// Parses an entry. What stands before the first colon is a channel if it can be the name of one.
+    /// Parses an entry. The part before the first colon is a channel if it is a valid channel name.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         if text == "*" {
@@ -142,8 +142,8 @@ impl SenderPattern {
         Self::One { channel: Some(long.unwrap_or(channel)), account, id: id.trim().to_owned() }
     }
 
-    /// The sender that an entry of an account's own list means, such as one of `channels.telegram.allowFrom`: an id
-    /// without a channel is of this account. `None` for `*` and for an entry of another channel or account.
+    /// Resolves an entry of an account's own list, such as `channels.telegram.allowFrom`: an id without a channel
+    /// belongs to this account. `None` for `*` and for an entry of another channel or account.
     pub fn in_own_list(&self, at: &ChannelAccount) -> Option<Identity> {
         let Self::One { channel, account, id } = self else { return None };
         let is_here = channel.as_ref().is_none_or(|channel| *channel == at.channel)
@@ -151,9 +151,9 @@ impl SenderPattern {
         (is_here && !id.is_empty()).then(|| at.sender(id))
     }
 
-    /// The sender on an account that an entry of a list for all channels means, such as one of `commands.ownerAllowFrom`.
-    /// An id without a channel counts only where the platform issues the ids; an entry without an account as
-    /// [`ChannelAccount::is_meant_without_account`] says.
+    /// Resolves an entry of a list for all channels, such as `commands.ownerAllowFrom`, for one account. An id without
+    /// a channel counts only if the platform issues the ids; an entry without an account as defined by
+    /// [`ChannelAccount::is_meant_without_account`].
     pub fn in_global_list(&self, at: &ChannelAccount) -> Option<Identity> {
         let Self::One { channel, account, .. } = self else { return None };
         let is_meant = match (channel, account) {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        /// What `pairing approve` writes into the config means the sender who was approved, and nobody else.
+        /// The entry that `pairing approve` writes into the config matches the approved sender and no other.
         #[test]
         fn c1_what_an_identity_is_called_means_it_and_no_other(
             account in "[a-z0-9_-]{1,8}", other in "[a-z0-9_-]{1,8}", id in "[!-~]{1,12}", its in "\\PC{0,12}",

@@ -1,6 +1,6 @@
-//! Strict JSON: reads as `serde_json` does, but a key that is there twice is an error.
+//! Strict JSON parser: like `serde_json`, but a duplicate key is an error.
 //!
-//! Parsers differ in which of two equal keys counts. Such a text can mean one thing to whatever checked it before and
+//! Parsers differ in which of two equal keys counts, so such a text could mean one thing to an earlier check and
 //! another to the gateway.
 
 use std::fmt;
@@ -8,15 +8,15 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, map::Entry};
 
-/// How much of a key an error repeats, in characters.
+/// Maximum number of characters of a key in an error message.
 const SHOWN: usize = 64;
 
-/// Reads a value.
+/// Parses a value.
 pub fn from_slice(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     serde_json::from_slice::<Strict>(bytes).map(|Strict(value)| value)
 }
 
-/// A value whose objects have each key once.
+/// A value without duplicate keys.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {

@@ -1,8 +1,7 @@
-//! The words of Homard: everything that crosses a process boundary or lands on disk.
+//! Data types of everything that crosses a process boundary or is stored on disk.
 //!
-//! Pure data and pure functions. This crate refuses to know tokio, clocks, files and the loop.
-//! Start with [`id`] (what names things), then [`message`] and [`transcript`] (what is kept),
-//! then [`frame`], [`method`] and [`event`] (what is said on the wire).
+//! Pure data and pure functions: no tokio, clocks, files or agent loop. Start with [`id`] (identifiers), then
+//! [`message`] and [`transcript`] (stored data), then [`frame`], [`method`] and [`event`] (the wire protocol).
 #![warn(missing_docs)]
 
 pub mod code;
@@ -23,20 +22,20 @@ pub use id::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey};
 pub use identity::{ChannelAccount, IdIssuer, Identity, SenderPattern};
 pub use route::Route;
 
-/// An open JSON object: the fields of a record that this version does not know, kept as they came.
+/// Unknown fields of a record, kept unchanged.
 pub type Extra = serde_json::Map<String, serde_json::Value>;
 
-/// Which generation of OpenClaw's protocol a connection speaks.
+/// Generation of OpenClaw's protocol on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Generation {
-    /// Protocol 3, as spoken by 2026.2.9.
+    /// Protocol 3, as in 2026.2.9.
     Three,
-    /// Protocol 4, as spoken by 2026.9.6.
+    /// Protocol 4, as in 2026.9.6.
     Four,
 }
 
 impl Generation {
-    /// Picks the newest generation inside a client's range, or `None` when the range holds neither.
+    /// Returns the newest generation within a client's range, or `None` if it contains neither.
     pub fn negotiate(min: u64, max: u64) -> Option<Self> {
         match max.min(4) {
             4 if min <= 4 => Some(Self::Four),
@@ -45,7 +44,7 @@ impl Generation {
         }
     }
 
-    /// The number that goes into `hello-ok`.
+    /// Returns the protocol number for `hello-ok`.
     pub fn number(self) -> u64 {
         match self {
             Self::Three => 3,

@@ -1,34 +1,33 @@
-//! What people, models and tools say to one another, as OpenClaw's transcripts keep it.
+//! Messages of users, models and tools in OpenClaw's transcript format.
 //!
-//! Unknown fields and unknown blocks survive a round trip: a transcript written by a newer
-//! version loses nothing by passing through this one.
+//! Unknown fields and blocks survive a round trip, so a transcript written by a newer version loses nothing here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Extra;
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "camelCase")]
 pub enum Message {
-    /// What the user said.
+    /// A user message.
     User(User),
-    /// What the model said.
+    /// A model's message.
     Assistant(Assistant),
-    /// What a tool answered.
+    /// A tool result.
     ToolResult(ToolResult),
-    /// A role of OpenClaw's that the loop passes by.
+    /// A role of OpenClaw that the agent loop ignores.
     #[serde(untagged)]
     Other(Map<String, Value>),
 }
 
-/// A user's message.
+/// A user message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct User {
-    /// A plain text or blocks, as it was written.
+    /// Text or blocks, as written.
     pub content: Content,
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     #[serde(default)]
     pub timestamp: u64,
     /// Fields of other versions.
@@ -40,27 +39,27 @@ pub struct User {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assistant {
-    /// Text, thinking and tool calls, in the order in which they came.
+    /// Text, reasoning and tool calls, in the order in which they arrived.
     pub content: Vec<Block>,
-    /// The wire that was spoken, such as `openai-completions`.
+    /// Wire API, such as `openai-completions`.
     #[serde(default)]
     pub api: String,
-    /// The provider's name in the config.
+    /// Provider name in the config.
     #[serde(default)]
     pub provider: String,
-    /// The model's name at that provider.
+    /// Model name at that provider.
     #[serde(default)]
     pub model: String,
-    /// What it cost.
+    /// Token usage and cost.
     #[serde(default)]
     pub usage: Usage,
-    /// Why the model stopped.
+    /// Stop reason.
     #[serde(default)]
     pub stop_reason: StopReason,
-    /// What the provider said when it failed.
+    /// Error message of the provider, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     #[serde(default)]
     pub timestamp: u64,
     /// Fields of other versions.
@@ -68,23 +67,23 @@ pub struct Assistant {
     pub extra: Extra,
 }
 
-/// A tool's answer.
+/// A tool result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolResult {
-    /// The call that it answers.
+    /// Id of the call.
     pub tool_call_id: String,
-    /// The tool.
+    /// Tool name.
     pub tool_name: String,
-    /// What the model reads.
+    /// Content for the model.
     pub content: Vec<Block>,
-    /// What programs read.
+    /// Content for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Value>,
-    /// Whether the call failed.
+    /// True if the call failed.
     #[serde(default)]
     pub is_error: bool,
-    /// Milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     #[serde(default)]
     pub timestamp: u64,
     /// Fields of other versions.
@@ -96,34 +95,34 @@ pub struct ToolResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StopReason {
-    /// It was done.
+    /// It finished.
     #[default]
     Stop,
-    /// It ran into its output limit.
+    /// It reached its output limit.
     Length,
-    /// It wants its tool calls answered.
+    /// It waits for tool results.
     ToolUse,
     /// The provider failed.
     Error,
-    /// The run was stopped.
+    /// The run was aborted.
     Aborted,
 }
 
-/// Tokens, and their price where it is known.
+/// Token usage, and its cost if known.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
     /// Prompt tokens that were not cached.
     pub input: u64,
-    /// Tokens that the model wrote.
+    /// Output tokens.
     pub output: u64,
     /// Prompt tokens read from the provider's cache.
     pub cache_read: u64,
     /// Prompt tokens written to the provider's cache.
     pub cache_write: u64,
-    /// All of them.
+    /// Total tokens.
     pub total_tokens: u64,
-    /// In US dollars.
+    /// Cost in US dollars.
     pub cost: Cost,
     /// Fields of other versions.
     #[serde(flatten)]
@@ -145,28 +144,28 @@ impl std::ops::AddAssign<&Self> for Usage {
     }
 }
 
-/// The price of a [`Usage`], in US dollars.
+/// Cost of a [`Usage`] in US dollars.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cost {
-    /// For `input`.
+    /// Cost of `input`.
     #[serde(with = "dollars")]
     pub input: f64,
-    /// For `output`.
+    /// Cost of `output`.
     #[serde(with = "dollars")]
     pub output: f64,
-    /// For `cacheRead`.
+    /// Cost of `cacheRead`.
     #[serde(with = "dollars")]
     pub cache_read: f64,
-    /// For `cacheWrite`.
+    /// Cost of `cacheWrite`.
     #[serde(with = "dollars")]
     pub cache_write: f64,
-    /// For all of them.
+    /// Total cost.
     #[serde(with = "dollars")]
     pub total: f64,
 }
 
-/// JavaScript writes a whole number without a point, so a free call costs `0` and not `0.0`.
+/// Serializes whole numbers without a decimal point like JavaScript: a free call costs `0` and not `0.0`.
 mod dollars {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -183,18 +182,18 @@ mod dollars {
     }
 }
 
-/// A user's content: old writers used a plain text, newer ones blocks.
+/// Content of a user message: old writers used a plain text, newer ones blocks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Content {
-    /// A plain text.
+    /// Plain text.
     Text(String),
     /// Text and images.
     Blocks(Vec<Block>),
 }
 
 impl Content {
-    /// Its text, without images.
+    /// Returns the text, without images.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -202,7 +201,7 @@ impl Content {
         }
     }
 
-    /// Its pictures.
+    /// Returns the images.
     pub fn images(&self) -> impl Iterator<Item = &ImageBlock> {
         let blocks = match self {
             Self::Text(_) => &[],
@@ -215,40 +214,40 @@ impl Content {
     }
 }
 
-/// A piece of a message.
+/// A block of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum Block {
-    /// Words.
+    /// Text.
     Text(TextBlock),
-    /// The model's reasoning.
+    /// Reasoning.
     Thinking(ThinkingBlock),
-    /// A picture.
+    /// An image.
     Image(ImageBlock),
-    /// A wish to use a tool.
+    /// A tool call.
     ToolCall(ToolCall),
-    /// A block of a kind that this version does not know.
+    /// A block of an unknown kind.
     #[serde(untagged)]
     Other(Value),
 }
 
-/// Words.
+/// A text block.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TextBlock {
-    /// The words.
+    /// The text.
     pub text: String,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// The model's reasoning.
+/// A reasoning block.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ThinkingBlock {
-    /// The words.
+    /// The text.
     pub thinking: String,
-    /// The provider's seal; it must go back unchanged.
+    /// The provider's signature; must be sent back unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking_signature: Option<String>,
     /// Fields of other versions.
@@ -256,27 +255,27 @@ pub struct ThinkingBlock {
     pub extra: Extra,
 }
 
-/// A picture.
+/// An image block.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageBlock {
-    /// Base64.
+    /// Content in base64.
     pub data: String,
-    /// Such as `image/png`.
+    /// MIME type, such as `image/png`.
     pub mime_type: String,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// A wish to use a tool.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The model's name for the call.
+    /// Call id chosen by the model.
     pub id: String,
-    /// The tool.
+    /// Tool name.
     pub name: String,
-    /// An object; anything else is what a model sent that did not keep to JSON.
+    /// Arguments: an object; anything else means that the model did not write valid JSON.
     #[serde(default)]
     pub arguments: Value,
     /// Fields of other versions.
@@ -285,12 +284,12 @@ pub struct ToolCall {
 }
 
 impl Block {
-    /// A block of words.
+    /// Creates a text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(TextBlock { text: text.into(), extra: Map::new() })
     }
 
-    /// Its words, if it is a block of words.
+    /// Returns the text of a text block.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(block) => Some(&block.text),
@@ -299,25 +298,25 @@ impl Block {
     }
 }
 
-/// The words of some blocks, one block after the other.
+/// Concatenates the text blocks.
 pub fn join_text(blocks: &[Block]) -> String {
     blocks.iter().filter_map(Block::as_text).collect()
 }
 
 impl User {
-    /// A message of words only.
+    /// Creates a message with a text block.
     pub fn text(text: impl Into<String>, timestamp: u64) -> Self {
         Self { content: Content::Blocks(vec![Block::text(text)]), timestamp, extra: Map::new() }
     }
 }
 
 impl Assistant {
-    /// Its words.
+    /// Returns the text.
     pub fn text(&self) -> String {
         join_text(&self.content)
     }
 
-    /// Its tool calls, in order.
+    /// Returns the tool calls, in order.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.content.iter().filter_map(|block| match block {
             Block::ToolCall(call) => Some(call),
@@ -327,7 +326,7 @@ impl Assistant {
 }
 
 impl Message {
-    /// Milliseconds since the epoch, or zero where none was written.
+    /// Returns the time in milliseconds since the epoch, or zero if there is none.
     pub fn timestamp(&self) -> u64 {
         match self {
             Self::User(user) => user.timestamp,

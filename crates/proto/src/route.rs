@@ -1,27 +1,27 @@
-//! Where a message came from, and where its answer goes.
+//! Origin of a message and destination of its reply.
 
 use serde::{Deserialize, Serialize};
 
-/// A place outside that messages come from and answers go to; empty for a client of the gateway itself.
+/// A place on a channel that messages come from and replies go to; empty for a client of the gateway itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Route {
-    /// The chat platform, in lower case.
+    /// Channel, in lower case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// The person or group there.
+    /// Person or group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The account that talks to them.
+    /// Own account on the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// The thread.
+    /// Thread id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
 }
 
 impl Route {
-    /// A route of these parts; blank ones count as absent.
+    /// Creates a route; blank parts count as absent.
     pub fn new(channel: Option<&str>, to: Option<&str>, account: Option<&str>, thread: Option<&str>) -> Self {
         let part = |part: Option<&str>| part.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned);
         Self {
@@ -32,7 +32,7 @@ impl Route {
         }
     }
 
-    /// Whether it leads somewhere: nowhere outside at all, or to somebody on a platform.
+    /// True if the route is complete: empty, or with a channel and a recipient.
     pub fn is_whole(&self) -> bool {
         *self == Self::default() || (self.channel.is_some() && self.to.is_some())
     }

@@ -1,19 +1,19 @@
-//! A small JSON Schema checker, for the parameters of RPC methods and of tools.
+//! A small JSON Schema validator for the parameters of RPC methods and tools.
 //!
-//! It knows the keywords that the two generations and our tools use: `type`, `required`, `properties`,
-//! `additionalProperties`, `items`, `enum`, `const`, `minLength`, `maxLength`, `minimum`, `maximum` and `anyOf`.
-//! Others are not checked. A schema is compiled once; its problems read as clients of OpenClaw know them.
+//! It supports the keywords that both generations and our tools use: `type`, `required`, `properties`,
+//! `additionalProperties`, `items`, `enum`, `const`, `minLength`, `maxLength`, `minimum`, `maximum` and `anyOf`. Others
+//! are not checked. A schema is compiled once; its errors are worded as OpenClaw's clients know them.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// One reason why a value does not fit.
+/// One validation error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: empty for the value itself, else a JSON pointer such as `/client/id`.
+    /// Location: empty for the value itself, else a JSON pointer such as `/client/id`.
     pub path: String,
-    /// What is wrong there.
+    /// Description of the error.
     pub what: String,
 }
 
@@ -27,10 +27,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How many problems are told.
+/// Maximum number of reported errors.
 const TOLD: usize = 20;
 
-/// The problems in one line, as error responses carry them. Whoever sends a great many hears of the first ones.
+/// Formats the errors in one line, as in error responses. Only the first ones are listed.
 pub fn summary(problems: &[Problem]) -> String {
     let mut told: Vec<_> = problems.iter().take(TOLD).map(ToString::to_string).collect();
     if problems.len() > TOLD {
@@ -55,17 +55,17 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The members that it knows of an object.
+    /// Returns the known members of an object.
     pub fn property_names(&self) -> impl Iterator<Item = &str> {
         self.properties.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Whether it refuses other members.
+    /// True if other members are refused.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// A value that fits it: of an object, the members that must be there and `more`.
+    /// Returns a valid value: for an object, the required members and `more`.
     #[cfg(test)]
     pub(crate) fn example(&self, more: Option<&str>) -> Value {
         if let Some(constant) = &self.constant {
@@ -141,7 +141,7 @@ impl Type {
         }
     }
 
-    /// The value in this type, where a model plainly meant it: `"5"` for 5, `"true"` for true, 5 for `"5"`.
+    /// Converts a value to this type if the intent is obvious: `"5"` to 5, `"true"` to true, 5 to `"5"`.
     fn coerce(self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::Number | Self::Integer, Value::String(text)) => {
@@ -161,7 +161,7 @@ impl Type {
 }
 
 impl Schema {
-    /// Compiles a schema. Keywords of an unexpected shape are passed over, as unknown ones are.
+    /// Compiles a schema. Keywords of an unexpected shape are ignored, like unknown ones.
     pub fn compile(schema: &Value) -> Self {
         let list = |key: &str| schema.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
         let types = match schema.get("type") {
@@ -184,14 +184,14 @@ impl Schema {
         }
     }
 
-    /// Every reason why `value` does not fit; none when it does.
+    /// Returns all validation errors of a value.
     pub fn check(&self, value: &Value) -> Vec<Problem> {
         let mut problems = Vec::new();
         self.visit(value, "", &mut problems);
         problems
     }
 
-    /// A copy of `value` in which plain mistakes of type are mended; what cannot be mended is left for [`check`](Self::check).
+    /// Returns a copy of `value` with obvious type errors corrected; the others are left for [`check`](Self::check).
     pub fn coerce(&self, value: &Value) -> Value {
         if !self.types.is_empty()
             && !self.types.iter().any(|kind| kind.fits(value))

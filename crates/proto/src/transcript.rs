@@ -1,4 +1,4 @@
-//! A session's transcript: JSONL, version 3, as OpenClaw writes it.
+//! Transcript of a session: JSONL, version 3, in OpenClaw's format.
 //!
 //! The first line is the [`Header`]; every other line is an [`Entry`] that names its parent, so a file is a tree.
 
@@ -7,24 +7,24 @@ use serde_json::{Map, Value, json};
 
 use crate::{EntryId, Extra, SessionId, message::Message};
 
-/// The version that this crate writes.
+/// Version that this crate writes.
 pub const VERSION: u32 = 3;
 
 /// The first line of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
-    /// Says that this is a header.
+    /// Type of the line.
     pub r#type: HeaderType,
     /// Always [`VERSION`] when written here.
     pub version: u32,
-    /// The session.
+    /// Session id.
     pub id: SessionId,
     /// ISO 8601, UTC.
     pub timestamp: String,
-    /// The directory in which the agent worked.
+    /// Working directory of the agent.
     pub cwd: String,
-    /// The transcript that this one continues.
+    /// Transcript that this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_session: Option<String>,
     /// Fields of other versions.
@@ -41,7 +41,7 @@ pub enum HeaderType {
 }
 
 impl Header {
-    /// The first line of a new transcript.
+    /// Creates the header of a new transcript.
     pub fn new(id: SessionId, timestamp: String, cwd: String) -> Self {
         let (r#type, version) = (HeaderType::Session, VERSION);
         Self { r#type, version, id, timestamp, cwd, parent_session: None, extra: Extra::new() }
@@ -52,47 +52,47 @@ impl Header {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// What the line records.
+    /// Content of the entry.
     #[serde(flatten)]
     pub kind: Kind,
-    /// This line's name.
+    /// Entry id.
     pub id: EntryId,
-    /// The line before it in the conversation; `None` for a root.
+    /// Preceding entry of the conversation; `None` for a root.
     pub parent_id: Option<EntryId>,
     /// ISO 8601, UTC.
     pub timestamp: String,
 }
 
-/// What a line records.
+/// Content of an entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Kind {
-    /// Somebody said something.
+    /// A message.
     Message(Box<Said>),
-    /// Another model answers from here on.
+    /// A change of the model from here on.
     ModelChange(ModelChange),
-    /// A line that does not change what the model sees, or one of another version: kept as it is.
+    /// An entry that does not change what the model sees, or one of another version: kept unchanged.
     #[serde(untagged)]
     Other(Map<String, Value>),
 }
 
-/// Somebody said something.
+/// A message entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Said {
-    /// What was said.
+    /// The message.
     pub message: Message,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Another model answers from here on.
+/// A change of the model from here on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelChange {
-    /// The provider's name in the config.
+    /// Provider name in the config.
     pub provider: String,
-    /// The model's name at that provider.
+    /// Model name at that provider.
     pub model_id: String,
     /// Fields of other versions.
     #[serde(flatten)]
@@ -100,12 +100,12 @@ pub struct ModelChange {
 }
 
 impl Kind {
-    /// A line for a message.
+    /// Creates a message entry.
     pub fn message(message: Message) -> Self {
         Self::Message(Box::new(Said { message, extra: Extra::new() }))
     }
 
-    /// A line that replaces what was said before `first_kept` by a summary.
+    /// Creates an entry that replaces everything before `first_kept` by a summary.
     pub fn compaction(summary: &str, first_kept: &EntryId, tokens_before: u64, details: Value) -> Self {
         Self::Other(fields([
             ("type", "compaction".into()),
@@ -116,27 +116,27 @@ impl Kind {
         ]))
     }
 
-    /// A line that makes a compaction void: everything that was said counts again. Other programs pass over it.
+    /// Creates an entry that undoes a compaction: the original messages count again. Other programs ignore it.
     pub fn compaction_undone(compaction: &EntryId) -> Self {
         let data = json!({"compactionId": compaction});
         Self::Other(fields([("type", "custom".into()), ("customType", COMPACTION_UNDONE.into()), ("data", data)]))
     }
 
-    /// The compaction that this line makes void, if it is such a line.
+    /// Returns the compaction that this entry undoes, if it is such an entry.
     pub fn undoes(&self) -> Option<&str> {
         let Self::Other(fields) = self else { return None };
         let is_one = fields.get("customType").and_then(Value::as_str) == Some(COMPACTION_UNDONE);
         fields.get("data").filter(|_| is_one)?.get("compactionId")?.as_str()
     }
 
-    /// A line that takes earlier lines out of the model's context: those from `first` up to this one. They stay in the
-    /// transcript. Other programs pass over it.
+    /// Creates an entry that excludes earlier entries from the model's context: those from `first` up to this one. They
+    /// stay in the transcript. Other programs ignore it.
     pub fn left_out(first: &EntryId) -> Self {
         let data = json!({"firstEntryId": first});
         Self::Other(fields([("type", "custom".into()), ("customType", LEFT_OUT.into()), ("data", data)]))
     }
 
-    /// The first line that this line takes out of the model's context, if it is such a line.
+    /// Returns the first entry that this entry excludes from the model's context, if it is such an entry.
     pub fn leaves_out(&self) -> Option<&str> {
         let Self::Other(fields) = self else { return None };
         let is_one = fields.get("customType").and_then(Value::as_str) == Some(LEFT_OUT);
@@ -144,10 +144,10 @@ impl Kind {
     }
 }
 
-/// The custom type of a line that makes a compaction void.
+/// Custom type of an entry that undoes a compaction.
 const COMPACTION_UNDONE: &str = "homard.compaction-undone";
 
-/// The custom type of a line that takes earlier lines out of the model's context.
+/// Custom type of an entry that excludes earlier entries from the model's context.
 const LEFT_OUT: &str = "homard.left-out";
 
 fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
@@ -158,9 +158,9 @@ fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Line {
-    /// The first.
+    /// The first line.
     Header(Header),
-    /// Any other.
+    /// Any other line.
     Entry(Box<Entry>),
 }
 

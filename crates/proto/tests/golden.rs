@@ -1,7 +1,7 @@
-//! Recorded words of the original survive this crate: what is decoded encodes again to the same JSON.
+//! Recorded data of OpenClaw survives a round trip: decoding and encoding yields the same JSON.
 //!
-//! `golden/` holds short recordings and is always checked. The full recordings lie beside the checkout, in
-//! `../shared/samples`; where they are absent, the test says so on stderr and checks nothing.
+//! `golden/` contains short recordings and is always checked. The full recordings are beside the checkout, in
+//! `../shared/samples`; if they are absent, the test says so on stderr and checks nothing.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,7 +29,7 @@ use homard_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// What must have been seen at least once, or the check proves nothing.
+/// Kinds that must occur at least once, or the check proves nothing.
 const WIRE: &[&str] = &[
     "agent event",
     "agent params",
@@ -51,7 +51,7 @@ const WIRE: &[&str] = &[
 const STATE: &[&str] =
     &["assistant", "entry of another kind", "header", "model change", "session record", "tool result", "user"];
 
-/// How many of each kind were checked.
+/// Number of checked values by kind.
 #[derive(Debug, Default)]
 struct Tally(BTreeMap<&'static str, usize>);
 
@@ -82,7 +82,7 @@ fn every_recorded_frame_survives() {
     let Some(samples) = samples("every recorded frame") else { return };
     let tally = check_wire(&samples.join("wire"));
     println!("{tally:#?}");
-    // Every recorded `sessions.list` was a bad one, so only a golden file holds a good one.
+    // Every recorded `sessions.list` was invalid, so only a golden file contains a valid one.
     let recorded: Vec<&str> = WIRE.iter().copied().filter(|kind| *kind != "sessions.list params").collect();
     assert_eq!(tally.kinds(), recorded);
 }
@@ -99,7 +99,8 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Where the full recordings are, if they are here. Written past the test harness, which hides what passing tests say.
+/// Returns the path of the full recordings, if present. Writes past the test harness, which hides the output of passing
+/// tests.
 fn samples(check: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
     if path.is_dir() {
@@ -110,7 +111,7 @@ fn samples(check: &str) -> Option<PathBuf> {
     None
 }
 
-/// The files under a folder whose names end like this, in a fixed order.
+/// Returns the files under a folder with this suffix, in a fixed order.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -136,7 +137,7 @@ fn json(text: &str, whence: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{whence}: {error}\n{text}"))
 }
 
-/// The lines of a JSONL file, each with a name for complaints.
+/// Returns the lines of a JSONL file, each with a name for error messages.
 fn lines(path: &Path) -> Vec<(String, Value)> {
     let named = |(at, line): (usize, &str)| {
         let whence = format!("{}:{}", path.display(), at + 1);
@@ -146,7 +147,7 @@ fn lines(path: &Path) -> Vec<(String, Value)> {
     text(path).lines().enumerate().map(named).collect()
 }
 
-/// Decodes a value and demands that it encodes again to the same.
+/// Decodes a value and checks that it encodes to the same JSON.
 fn survive<T: DeserializeOwned + Serialize>(value: &Value, whence: &str) -> T {
     let decoded: T = serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{whence}: {error}\n{value}"));
     assert_eq!(&encode(&decoded, whence), value, "{whence}");
@@ -178,7 +179,7 @@ fn check_wire(folder: &Path) -> Tally {
     tally
 }
 
-/// One file: what went over the wire, in order.
+/// One file: the frames on the wire, in order.
 struct Recording {
     generation: Generation,
     frames: Vec<(String, Value)>,
@@ -196,7 +197,7 @@ impl Recording {
             }
             Inbound::Malformed(complaint) => {
                 if !self.greeted(at) {
-                    // Before `connect` the original says nothing of use and closes; that is the gateway's business.
+                    // Before `connect`, OpenClaw sends no useful error and closes; that is up to the gateway.
                     return;
                 }
                 tally.count("malformed request");
@@ -204,7 +205,7 @@ impl Recording {
                 let Some(recorded) = self.answer(at, &complaint["id"]) else { panic!("{whence}: not answered") };
                 match self.generation {
                     Generation::Three => assert_eq!(&complaint, recorded, "{whence}"),
-                    // The newer original words some of it otherwise; the code is what clients read.
+                    // Newer versions of OpenClaw use other messages; clients read the code.
                     Generation::Four => assert_eq!(complaint["error"]["code"], recorded["error"]["code"], "{whence}"),
                 }
             }
@@ -212,7 +213,7 @@ impl Recording {
         }
     }
 
-    /// Whether the connection of a frame had its `hello-ok` by then.
+    /// True if the connection of a frame had received its `hello-ok` by then.
     fn greeted(&self, at: usize) -> bool {
         let conn = &self.frames[at].1["conn"];
         self.frames[..at]
@@ -220,7 +221,7 @@ impl Recording {
             .any(|(_, line)| &line["conn"] == conn && line["frame"]["payload"]["type"] == "hello-ok")
     }
 
-    /// The first response with that id after a frame, on the same connection.
+    /// Returns the first response with that id after a frame, on the same connection.
     fn answer(&self, at: usize, id: &Value) -> Option<&Value> {
         let conn = &self.frames[at].1["conn"];
         let later = self.frames[at..].iter().map(|(_, line)| line);
@@ -231,7 +232,7 @@ impl Recording {
     }
 }
 
-/// A frame without members that are `null`: that and absent mean the same, and absent is what is written.
+/// Removes `null` members of a frame: they mean the same as absent ones, and are not written.
 fn without_nulls(frame: &Value) -> Value {
     let members = frame.as_object().into_iter().flatten();
     members.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -270,7 +271,7 @@ fn check_outbound(frame: &Value, whence: &str, tally: &mut Tally) {
     }
 }
 
-/// Parameters that the original took are taken here, too.
+/// Checks that parameters accepted by OpenClaw are accepted here.
 fn check_params(generation: Generation, request: frame::Request, whence: &str, tally: &mut Tally) {
     type Check = fn(Generation, Option<Value>, &str);
     let checks: HashMap<&str, (&'static str, Check)> = HashMap::from([
@@ -289,8 +290,8 @@ fn check_params(generation: Generation, request: frame::Request, whence: &str, t
     }
 }
 
-/// Members without a field are passed over by design, so what comes back may be less; but nothing may be changed or
-/// made up, and the other side must be able to read it.
+/// Members without a field are ignored by design, so the result may have fewer; but nothing may be changed or added,
+/// and the other side must be able to read it.
 fn accept<T: Params + Serialize + PartialEq + Debug>(generation: Generation, params: Option<Value>, whence: &str) {
     let decode = |params| T::decode(generation, params).unwrap_or_else(|error| panic!("{whence}: {}", error.message));
     let decoded = decode(params.clone());
@@ -319,7 +320,7 @@ fn check_state(folder: &Path) -> Tally {
     tally
 }
 
-/// A line survives, and is not taken for a foreign one when it is one of ours.
+/// Checks that a line survives, and that our own lines are not parsed as foreign ones.
 fn check_line(line: &Value, whence: &str) -> &'static str {
     let kind = match survive(line, whence) {
         Line::Header(_) => "header",

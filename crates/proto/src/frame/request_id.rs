@@ -1,4 +1,4 @@
-//! The id of a request that is not valid JSON as a whole, so that the error reaches the caller that waits for it.
+//! Extracts the id of a request that is not valid JSON as a whole, so that the error reaches the waiting caller.
 
 use std::{cell::RefCell, fmt};
 
@@ -8,16 +8,16 @@ use serde::{
 };
 use serde_json::Value;
 
-/// Reads the member `id` of the outermost object, up to where the text stops being readable. Other members are skipped
-/// without being decoded, so neither a lone surrogate nor deep nesting in them is in the way.
+/// Reads the member `id` of the outermost object, as far as the text can be parsed. Other members are skipped without
+/// being decoded, so a lone surrogate or deep nesting in them does not matter.
 pub(super) fn find(bytes: &[u8]) -> Option<Value> {
     let found = RefCell::new(None);
-    // Whether the rest can be read is of no interest here.
+    // Whether the remainder can be parsed is irrelevant here.
     serde_json::Deserializer::from_slice(bytes).deserialize_map(Members(&found)).ok();
     found.into_inner()
 }
 
-/// Visits the members of an object. The id is kept outside, because it survives an error in a later member.
+/// Visits the members of an object. The id is stored outside, because it must survive an error in a later member.
 struct Members<'a>(&'a RefCell<Option<Value>>);
 
 impl<'de> Visitor<'de> for Members<'_> {
@@ -40,7 +40,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// The name of a member.
+/// Name of a member.
 enum Name {
     Id,
     Other,
@@ -48,7 +48,7 @@ enum Name {
 
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // As bytes: a name may hold a lone surrogate, too.
+        // As bytes, because a name may contain a lone surrogate as well.
         deserializer.deserialize_bytes(NameVisitor)
     }
 }
@@ -81,7 +81,7 @@ mod tests {
             (r#"{"\ud800":1,"id":"c"}"#, Some(json!("c"))),
             (r#"{"id":7,"method":"#, Some(json!(7))),
             (r#"{"id":"d","id":"e",]"#, Some(json!("e"))),
-            // An id of something else.
+            // The id of another object.
             (r#"{"params":{"id":"f"},"#, None),
             (r#"[{"id":"g"}"#, None),
             (r#"{"id":"\ud800"}"#, None),

@@ -8,100 +8,101 @@ use serde_json::{Value, json};
 use super::{Params, chat::Attachment};
 use crate::{Generation, RunId, SessionId, schema::Schema};
 
-/// What `agent` takes.
+/// Parameters of `agent`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentParams {
-    /// What the user says.
+    /// The user's message.
     pub message: String,
-    /// Names the run; the same key never runs twice.
+    /// Run id; the same key never runs twice.
     pub idempotency_key: RunId,
-    /// The agent.
+    /// Agent id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The session, by its key.
+    /// Session key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
-    /// The session, by its transcript.
+    /// Session id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// How hard the model thinks.
+    /// Reasoning level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
-    /// The channel that the message belongs to.
+    /// Channel that the message belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// The channel that the reply goes to.
+    /// Channel of the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_channel: Option<String>,
-    /// Whether the answer is sent on a channel.
+    /// Whether the reply is sent on a channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver: Option<bool>,
-    /// Whether the run is well although its answer could not be sent; in main sessions that is the default.
+    /// Whether the run succeeds although its reply could not be sent; the default in main sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort_deliver: Option<bool>,
-    /// Who the message belongs to on its channel.
+    /// Person or chat that the message belongs to on its channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Who the reply goes to.
+    /// Recipient of the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
-    /// The account on the channel.
+    /// Account on the channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// The account that replies.
+    /// Account that sends the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_account_id: Option<String>,
-    /// The thread.
+    /// Thread id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// Seconds that the run may take; zero means the default.
+    /// Time limit in seconds; zero means the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u64>,
-    /// The global lane: `main`, `subagent` or `cron`.
+    /// Slot pool: `main`, `subagent` or `cron`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
     /// Text that this run adds to the system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_system_prompt: Option<String>,
-    /// A name for the session.
+    /// Label of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The session that started this one.
+    /// Session that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<String>,
-    /// What becomes of the run if a restart finds it unfinished: `resume` (the default) or `interrupt`. Homard's own.
+    /// Treatment of the run if a restart finds it unfinished: `resume` (the default) or `interrupt`. A Homard
+    /// extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_restart: Option<String>,
-    /// Whether the run fails, before a model is asked, if the message does not fit into the context window; otherwise the
-    /// model gets its beginning and its end. Homard's own.
+    /// Whether the run fails, before a model request, if the message does not fit into the context window; otherwise
+    /// the model gets its beginning and its end. A Homard extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
-    /// Pictures for the model, in base64.
+    /// Images for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
-    /// The only model that this run asks, as `provider/model`, or without a provider (protocol 4).
+    /// The only model of this run, as `provider/model`, or without a provider (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The provider of that model (protocol 4).
+    /// Provider of that model (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The working directory of the run's tools, absolute (protocol 4).
+    /// Absolute working directory of the run's tools (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// How much of the system prompt the model gets: `full`, `minimal` or `none` (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_mode: Option<String>,
-    /// `lightweight` leaves the files of the workspace out of the system prompt (protocol 4).
+    /// `lightweight` omits the workspace files from the system prompt (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_context_mode: Option<String>,
     /// Whether the run does not have the tool `message` (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_message_tool: Option<bool>,
-    /// The session id that the session must have (protocol 4).
+    /// Expected session id of the session (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_existing_session_id: Option<SessionId>,
-    /// Where the message comes from; it is kept with the message (protocol 4).
+    /// Origin of the message, stored with it (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_provenance: Option<Value>,
 }
@@ -195,13 +196,13 @@ impl Params for AgentParams {
     }
 }
 
-/// What `agent.wait` takes.
+/// Parameters of `agent.wait`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitParams {
-    /// The run to wait for.
+    /// Run to wait for.
     pub run_id: RunId,
-    /// How long; 30 s when absent.
+    /// Timeout; 30 s when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }

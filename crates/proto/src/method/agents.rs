@@ -1,24 +1,24 @@
-//! `agents.list` and `agent.identity.get`: who answers here, and how they present themselves.
+//! `agents.list` and `agent.identity.get`: configured agents and their identities.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Others, text};
 
-/// What `agents.list` takes: nothing.
+/// Parameters of `agents.list`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListParams {}
 
 params!(ListParams, "agents.list", &[], |_| (json!({}), Others::Refused));
 
-/// What `agent.identity.get` takes; without anything, the default agent is meant.
+/// Parameters of `agent.identity.get`; defaults to the default agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IdentityParams {
-    /// Which agent.
+    /// Agent id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// A session whose agent is meant.
+    /// Session whose agent is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
 }

@@ -1,27 +1,27 @@
-//! `exec.approval.*` and `exec.approvals.*`: who may run what, and what is asked about it.
+//! `exec.approval.*` and `exec.approvals.*`: approval requests and the exec policy.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{Others, flag, text};
 
-/// What `exec.approval.request` takes.
+/// Parameters of `exec.approval.request`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestParams {
-    /// Names it; without one, it gets a name.
+    /// Request id; generated if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What would run.
+    /// Command to approve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// How long an answer is waited for.
+    /// How long to wait for a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether the asker wants to hear at once that it is asked, and waits with `exec.approval.waitDecision`.
+    /// True if the caller wants an acknowledgement at once, and waits with `exec.approval.waitDecision`.
     #[serde(default)]
     pub two_phase: bool,
-    /// What else is told about it.
+    /// Further information about the command.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -36,27 +36,27 @@ params!(RequestParams, "exec.approval.request", &[], |generation| {
     if generation == Generation::Four {
         members["twoPhase"] = flag();
     }
-    // Newer clients say more from version to version, and it is only shown.
+    // Newer clients send more with each version, and it is only displayed.
     (members, if generation == Generation::Four { Others::PassedOver } else { Others::Refused })
 });
 
-/// What `exec.approval.waitDecision` takes.
+/// Parameters of `exec.approval.waitDecision`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitParams {
-    /// Which.
+    /// Request id.
     pub id: String,
 }
 
 params!(WaitParams, "exec.approval.waitDecision", &["id"], |_| json!({"id": text()}));
 
-/// What `approval.history` takes.
+/// Parameters of `approval.history`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HistoryParams {
-    /// How many.
+    /// Maximum number of entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Only of this kind: `exec`, `plugin` or `system-agent`.
+    /// Only requests of this kind: `exec`, `plugin` or `system-agent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
@@ -66,25 +66,25 @@ params!(HistoryParams, "approval.history", &[], |_| {
     (json!({"limit": limit, "kind": {"enum": ["exec", "plugin", "system-agent"]}}), Others::PassedOver)
 });
 
-/// What `exec.approval.get` takes.
+/// Parameters of `exec.approval.get`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetParams {
-    /// Which.
+    /// Request id.
     pub id: String,
 }
 
 params!(GetParams, "exec.approval.get", &["id"], |_| json!({"id": text()}));
 
-/// What `exec.approval.list` takes: nothing.
+/// Parameters of `exec.approval.list`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListParams {}
 
 params!(ListParams, "exec.approval.list", &[], |_| json!({}));
 
-/// What `exec.approval.resolve` takes.
+/// Parameters of `exec.approval.resolve`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolveParams {
-    /// Which.
+    /// Request id.
     pub id: String,
     /// `allow-once`, `allow-always` or `deny`.
     pub decision: String,
@@ -94,19 +94,19 @@ params!(ResolveParams, "exec.approval.resolve", &["id", "decision"], |_| json!({
     "id": text(), "decision": text(),
 }));
 
-/// What `exec.approvals.get` takes: nothing.
+/// Parameters of `exec.approvals.get`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyParams {}
 
 params!(PolicyParams, "exec.approvals.get", &[], |_| json!({}));
 
-/// What `exec.approvals.set` takes.
+/// Parameters of `exec.approvals.set`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SetPolicyParams {
-    /// The whole file.
+    /// Complete new file.
     pub file: Map<String, Value>,
-    /// The hash of the file that it replaces; needed if there is one.
+    /// Hash of the file that it replaces; required if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_hash: Option<String>,
 }

@@ -9,7 +9,7 @@ use super::text;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AcknowledgeParams {
-    /// Why the log may go on as it is.
+    /// Why the log may continue as it is.
     pub reason: String,
 }
 

@@ -1,17 +1,17 @@
-//! `channels.*`, `send` and `poll`: how chat platforms are doing, who is let in there, and saying something.
+//! `channels.*`, `send` and `poll`: channel status, pairing, and outbound messages.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Others, flag, text};
 
-/// What `channels.status` takes.
+/// Parameters of `channels.status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusParams {
-    /// Whether the platforms are asked.
+    /// Whether the platforms are queried.
     pub probe: bool,
-    /// How long that may take.
+    /// Timeout of the queries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -21,16 +21,16 @@ params!(StatusParams, "channels.status", &[], |_| (
     Others::PassedOver
 ));
 
-/// Makes a type for the parameters of a method that is about one account.
+/// Defines the parameter type of a method about one account.
 macro_rules! of_account {
     ($($(#[$doc:meta])* $type:ident = $method:literal;)*) => { $(
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         pub struct $type {
-            /// The platform.
+            /// Channel name.
             pub channel: String,
-            /// The account there; without one, the usual one.
+            /// Account; the default one if absent.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub account_id: Option<String>,
         }
@@ -40,38 +40,38 @@ macro_rules! of_account {
 }
 
 of_account! {
-    /// What `channels.logout` takes.
+    /// Parameters of `channels.logout`.
     LogoutParams = "channels.logout";
-    /// What `channels.logs` takes.
+    /// Parameters of `channels.logs`.
     LogsParams = "channels.logs";
 }
 
-/// What `channels.pairing.list` takes.
+/// Parameters of `channels.pairing.list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PairingListParams {
-    /// The platform; without one, all.
+    /// Channel; all if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
 }
 
 params!(PairingListParams, "channels.pairing.list", &[], |_| (json!({"channel": text()}), Others::PassedOver));
 
-/// What `channels.pairing.approve` takes.
+/// Parameters of `channels.pairing.approve`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PairingApproveParams {
-    /// The platform.
+    /// Channel name.
     pub channel: String,
-    /// The account that the request must belong to.
+    /// Account that the request must belong to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// What the person was told. Pages of OpenClaw call it `requestId`.
+    /// Pairing code. OpenClaw's pages call it `requestId`.
     #[serde(alias = "requestId")]
     pub code: String,
-    /// Whether the person is told that they were let in.
+    /// Whether the person is notified of the approval.
     pub notify: bool,
-    /// Whether the person is not the owner, also if nobody else is yet.
+    /// True if the person does not become the owner, even if there is none yet.
     pub guest: bool,
 }
 
@@ -82,16 +82,16 @@ params!(PairingApproveParams, "channels.pairing.approve", &["channel"], |_| (
     Others::Refused
 ));
 
-/// What `channels.pairing.dismiss` takes.
+/// Parameters of `channels.pairing.dismiss`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PairingDismissParams {
-    /// The platform.
+    /// Channel name.
     pub channel: String,
-    /// The account that the request must belong to.
+    /// Account that the request must belong to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// What the person was told.
+    /// Pairing code.
     pub request_id: String,
 }
 
@@ -100,13 +100,13 @@ params!(PairingDismissParams, "channels.pairing.dismiss", &["channel", "requestI
     Others::Refused
 ));
 
-/// What `channels.pairing.revoke` takes.
+/// Parameters of `channels.pairing.revoke`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PairingRevokeParams {
-    /// The platform.
+    /// Channel name.
     pub channel: String,
-    /// What the platform calls the person.
+    /// The platform's id of the person.
     pub id: String,
 }
 
@@ -114,37 +114,37 @@ params!(PairingRevokeParams, "channels.pairing.revoke", &["channel", "id"], |_| 
     "channel": text(), "id": text(),
 }));
 
-/// What `send` takes.
+/// Parameters of `send`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SendParams {
-    /// The person or group.
+    /// Person or group.
     pub to: String,
-    /// What is said.
+    /// Text of the message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// An address of what goes with it.
+    /// URL of media to attach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub media_url: Option<String>,
-    /// Several of them.
+    /// URLs of several media.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub media_urls: Vec<String>,
-    /// The platform; without one, the only one.
+    /// Channel; the only one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// The account that speaks.
+    /// Account that sends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// The thread.
+    /// Thread id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// The message that is answered.
+    /// Message that is answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to_id: Option<String>,
-    /// Whether nobody's device makes a sound.
+    /// True to send without notification sound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
-    /// Names the request; the same one is done once.
+    /// Idempotency key of the request.
     pub idempotency_key: String,
 }
 
@@ -170,29 +170,29 @@ params!(SendParams, "send", &["to", "idempotencyKey"], |_| (
 const MEDIA: &str = "media is named by its address, with mediaUrl, and sent as what it is";
 const NO_SESSION: &str = "the message is not part of a session; let an agent send it with agent and deliver";
 
-/// What `poll` takes.
+/// Parameters of `poll`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PollParams {
-    /// The person or group.
+    /// Person or group.
     pub to: String,
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What may be answered.
+    /// Possible answers.
     pub options: Vec<String>,
-    /// How many answers may be chosen; without it, one.
+    /// Maximum number of selected answers; one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_selections: Option<u64>,
-    /// The platform; without one, the only one.
+    /// Channel; the only one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// The account that speaks.
+    /// Account that sends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// The thread.
+    /// Thread id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// Names the request; the same one is done once.
+    /// Idempotency key of the request.
     pub idempotency_key: String,
 }
 

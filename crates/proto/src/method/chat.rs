@@ -1,4 +1,4 @@
-//! `chat.*`: say something, what was said, stop, put words into a conversation, and take a run up again.
+//! `chat.*`: send, history, abort, inject a message, and follow a run again.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
@@ -6,82 +6,82 @@ use serde_json::{Value, json};
 use super::{Others, text};
 use crate::{EntryId, Generation, Route, RunId, SessionId};
 
-/// What `chat.send` takes.
+/// Parameters of `chat.send`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SendParams {
-    /// The session.
+    /// Session key.
     pub session_key: String,
-    /// What the user says; may be empty only with attachments.
+    /// The user's message; may be empty only with attachments.
     pub message: String,
-    /// Names the run; the same key never runs twice.
+    /// Run id; the same key never runs twice.
     pub idempotency_key: RunId,
-    /// The agent of the session, for a key that names none (protocol 4).
+    /// Agent of the session, for a key that names none (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The session id that the session must have (protocol 4).
+    /// Expected session id of the session (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// How hard the model thinks.
+    /// Reasoning level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
-    /// Whether the answer is sent on a channel.
+    /// Whether the reply is sent on a channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver: Option<bool>,
-    /// What becomes of the message if the agent is busy.
+    /// Queue mode of the message if the session is busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_mode: Option<String>,
-    /// The platform that it came from.
+    /// Channel that it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_channel: Option<String>,
-    /// The person or group there.
+    /// Person or group on that channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_to: Option<String>,
-    /// The account that talks to them.
+    /// Own account on that channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_account_id: Option<String>,
-    /// The thread.
+    /// Thread id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_thread_id: Option<String>,
-    /// Milliseconds that the run may take; zero means as long as it takes.
+    /// Time limit in milliseconds; zero means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether a text that looks like a command is meant as it is written.
+    /// Whether a text that looks like a command is taken literally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress_command_interpretation: Option<bool>,
-    /// Pictures for the model, in base64.
+    /// Images for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
-    /// The last line that the sender sees of the conversation (protocol 4). It is no part of what is said: the same message
-    /// may be sent again from further on.
+    /// The last entry that the sender sees of the conversation (protocol 4). It is not part of the request's
+    /// fingerprint: the same message may be sent again after the conversation has grown.
     #[serde(default, deserialize_with = "given", skip_serializing)]
     pub expected_leaf_entry_id: Option<Leaf>,
 }
 
-/// The last line of a conversation as somebody sees it.
+/// The last entry of a conversation as seen by a client.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Leaf {
-    /// This line.
+    /// This entry.
     Entry(EntryId),
     /// There is none yet.
     Nothing,
 }
 
-/// Reads a member for which `null` means something else than its absence.
+/// Deserializes a member for which `null` differs from absence.
 fn given<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Leaf>, D::Error> {
     Leaf::deserialize(member).map(Some)
 }
 
-/// Something that comes with a message.
+/// An attachment of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Value", into = "Value")]
 pub struct Attachment {
-    /// What the sender calls it.
+    /// File name given by the sender.
     pub name: Option<String>,
-    /// What the sender takes it for, such as `image/png`.
+    /// MIME type given by the sender, such as `image/png`.
     pub mime: Option<String>,
-    /// Base64, perhaps behind `data:…;base64,`; `None` when there is nothing in it.
+    /// Base64, possibly after `data:…;base64,`; `None` if it is empty.
     pub content: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl From<Attachment> for Value {
 }
 
 impl SendParams {
-    /// Where the message came from.
+    /// Returns the origin of the message.
     pub fn route(&self) -> Route {
         Route::new(
             self.originating_channel.as_deref(),
@@ -148,34 +148,34 @@ params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], s
     ("expectedToolOverrides", "sessions have none; what a run may do is set by tools in the config"),
 ]);
 
-/// What `chat.history` takes.
+/// Parameters of `chat.history`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryParams {
-    /// The session; echoed as it was asked for.
+    /// Session key; echoed as requested.
     pub session_key: String,
-    /// The agent of a key that names none (protocol 4).
+    /// Agent of a key that names none (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The session id that the session must have (protocol 4).
+    /// Expected session id of the session (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// How many messages; 200 when absent.
+    /// Maximum number of messages; 200 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// How many of the newest are left out (protocol 4).
+    /// Number of newest messages to skip (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<usize>,
-    /// How many characters of one text are told (protocol 4).
+    /// Maximum number of characters of one text (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
-    /// How many bytes of messages are told (protocol 4).
+    /// Maximum number of bytes of messages (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
-    /// Where the caller's last look ended (protocol 4).
+    /// Position at which the caller's last request ended (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// Messages whose fate the caller asks for (protocol 4).
+    /// Runs whose state the caller asks for (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_run_ids: Option<Vec<String>>,
 }
@@ -205,14 +205,14 @@ params!(HistoryParams, "chat.history", &["sessionKey"], history_members, refused
     ("pendingBefore", "pendingInputs is always empty, so there are no pages of it"),
 ]);
 
-/// What `chat.metadata` takes.
+/// Parameters of `chat.metadata`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetadataParams {
-    /// Whose; without one, the session's agent or the default one.
+    /// Agent id; defaults to the session's agent or the default one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// For which conversation.
+    /// Session key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
 }
@@ -221,13 +221,13 @@ params!(MetadataParams, "chat.metadata", &[], |_| {
     (json!({"agentId": text(), "sessionKey": text()}), Others::PassedOver)
 });
 
-/// What `chat.abort` takes.
+/// Parameters of `chat.abort`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AbortParams {
-    /// The session whose runs are meant.
+    /// Session whose runs are aborted.
     pub session_key: String,
-    /// The agent of a key that names none.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// One run of it; all when absent.
@@ -241,18 +241,18 @@ params!(AbortParams, "chat.abort", &["sessionKey"], |_| json!({
     ("preserveSideRuns", "there are no side runs beside a session's own"),
 ]);
 
-/// What `chat.inject` takes.
+/// Parameters of `chat.inject`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectParams {
-    /// The session.
+    /// Session key.
     pub session_key: String,
-    /// The agent of a key that names none (protocol 4).
+    /// Agent of a key that names none (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// What its assistant is to have said.
+    /// Text of the assistant message to insert.
     pub message: String,
-    /// What it is about; it stands before the words.
+    /// Label that precedes the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
@@ -266,16 +266,16 @@ params!(InjectParams, "chat.inject", &["sessionKey", "message"], |generation| {
     properties
 });
 
-/// What `chat.resume` takes. Homard's own.
+/// Parameters of `chat.resume`. A Homard extension.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResumeParams {
-    /// The session whose runs are meant.
+    /// Session whose runs are followed.
     pub session_key: String,
-    /// One run of it; all that are alive when absent.
+    /// One run of it; all active ones when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// The number of the last `agent` event of that run that the caller has heard; zero when it has heard none.
+    /// Sequence number of the last `agent` event of that run that the caller received; zero if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_seq: Option<u64>,
 }

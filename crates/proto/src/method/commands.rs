@@ -1,18 +1,18 @@
-//! `commands.list`: what can be written in a chat besides messages.
+//! `commands.list`: chat commands.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Others, flag, text};
 
-/// What `commands.list` takes.
+/// Parameters of `commands.list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListParams {
-    /// Whose commands; without one, the default agent's. Every agent has the same.
+    /// Agent id; defaults to the default agent. Every agent has the same commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Whether their arguments are told.
+    /// Whether arguments are included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include_args: Option<bool>,
 }

@@ -1,6 +1,6 @@
-//! `config.*`: the config file, read and changed over the wire.
+//! `config.*`: reads and changes the config file over the wire.
 //!
-//! A config's text may hold secrets, so nothing here shows it in `Debug`.
+//! The text of a config may contain secrets, so `Debug` never shows it.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::{Others, text};
 
-/// How long a path in a config may be.
+/// Maximum length of a path in a config.
 const PATH: u64 = 1024;
 
-/// The text of a config, or of a change to one.
+/// Text of a config, or of a change to one.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Raw(pub String);
@@ -23,22 +23,22 @@ impl fmt::Debug for Raw {
     }
 }
 
-/// What `config.get` takes: nothing.
+/// Parameters of `config.get`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetParams {}
 
 params!(GetParams, "config.get", &[], |_| (json!({}), Others::Refused));
 
-/// What `config.schema` takes: nothing.
+/// Parameters of `config.schema`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaParams {}
 
 params!(SchemaParams, "config.schema", &[], |_| (json!({}), Others::Refused));
 
-/// What `config.schema.lookup` takes.
+/// Parameters of `config.schema.lookup`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupParams {
-    /// Which key, such as `agents.defaults.model`.
+    /// Config key, such as `agents.defaults.model`.
     pub path: String,
 }
 
@@ -46,20 +46,20 @@ params!(LookupParams, "config.schema.lookup", &["path"], |_| {
     (json!({"path": {"type": "string", "minLength": 1, "maxLength": PATH}}), Others::Refused)
 });
 
-/// What `config.set` takes: the whole config anew.
+/// Parameters of `config.set`: replaces the whole config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SetParams {
-    /// The new text.
+    /// New text.
     pub raw: Raw,
-    /// What the file was when the caller read it.
+    /// Hash of the file when the caller read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_hash: Option<String>,
 }
 
 params!(SetParams, "config.set", &["raw"], |_| (json!({"raw": text(), "baseHash": text()}), Others::Refused));
 
-/// Parameters about the restart that a change has in OpenClaw.
+/// Parameters about the restart that a change causes in OpenClaw.
 const RESTART: &[(&str, &str)] = &[
     ("sessionKey", NO_RESTART),
     ("deliveryContext", NO_RESTART),
@@ -68,26 +68,26 @@ const RESTART: &[(&str, &str)] = &[
 ];
 const NO_RESTART: &str = "it is about a restart, and a change takes effect without one";
 
-/// What `config.apply` takes: the whole config anew, in effect at once.
+/// Parameters of `config.apply`: replaces the whole config, effective at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplyParams {
-    /// The new text.
+    /// New text.
     pub raw: Raw,
-    /// What the file was when the caller read it.
+    /// Hash of the file when the caller read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_hash: Option<String>,
 }
 
 params!(ApplyParams, "config.apply", &["raw"], |_| (change(), Others::Refused), no_effect: RESTART);
 
-/// What `config.patch` takes: the parts that change; `null` removes one.
+/// Parameters of `config.patch`: the parts that change; `null` removes one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PatchParams {
-    /// The text of the change.
+    /// Text of the change.
     pub raw: Raw,
-    /// What the file was when the caller read it.
+    /// Hash of the file when the caller read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_hash: Option<String>,
     /// Paths whose values are replaced and not merged; newer clients only.

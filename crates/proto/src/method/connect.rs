@@ -1,4 +1,4 @@
-//! `connect`: the first request of a connection, and the answer `hello-ok`.
+//! `connect`: the first request of a connection, and the response `hello-ok`.
 
 use std::sync::LazyLock;
 
@@ -8,37 +8,37 @@ use serde_json::{Value, json};
 use super::Params;
 use crate::{Extra, Generation, schema::Schema};
 
-/// What `connect` takes. Unknown members are accepted and passed over, so that either generation may add some.
+/// Parameters of `connect`. Unknown members are accepted and ignored, so that either generation may add some.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectParams {
-    /// The oldest protocol that the client speaks.
+    /// Oldest protocol that the client supports.
     pub min_protocol: u64,
-    /// The newest protocol that the client speaks.
+    /// Newest protocol that the client supports.
     pub max_protocol: u64,
-    /// Which program this is.
+    /// Client program.
     pub client: Client,
     /// `operator` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What the connection wants to be allowed.
+    /// Scopes that the connection requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<String>>,
-    /// What the client can take, such as `tool-events`.
+    /// Capabilities of the client, such as `tool-events`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caps: Option<Vec<String>>,
-    /// The shared secret, or a token that the gateway gave.
+    /// The shared secret, or a token issued by the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// The device's signed identity.
+    /// Signed identity of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
-    /// The rest.
+    /// Other members.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Which program a client is.
+/// A client program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Client {
@@ -46,32 +46,32 @@ pub struct Client {
     pub id: String,
     /// One of a known list.
     pub mode: String,
-    /// Its version.
+    /// Version.
     pub version: String,
-    /// Its platform; part of a v3 signature.
+    /// Platform; part of a v3 signature.
     pub platform: String,
-    /// Its kind of device; part of a v3 signature.
+    /// Device family; part of a v3 signature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_family: Option<String>,
-    /// The rest.
+    /// Other members.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Secrets that a client shows.
+/// Secrets presented by a client.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Auth {
-    /// The shared token.
+    /// Shared token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// The shared password.
+    /// Shared password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// A token that was given to this device.
+    /// Token issued to this device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_token: Option<String>,
-    /// A token for the first contact.
+    /// Token for the first connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_token: Option<String>,
 }
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Auth {
     }
 }
 
-/// A device's signed identity.
+/// Signed identity of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
@@ -94,12 +94,12 @@ pub struct Device {
     pub signature: String,
     /// Milliseconds since the epoch.
     pub signed_at: u64,
-    /// The challenge's nonce; old clients without a challenge leave it out.
+    /// Nonce of the challenge; absent in old clients without a challenge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
 }
 
-/// Client ids of both generations, and our own.
+/// Client ids of both generations, and Homard's own.
 const CLIENT_IDS: &[&str] = &[
     "webchat-ui",
     "openclaw-control-ui",
@@ -161,21 +161,21 @@ impl Params for ConnectParams {
     }
 }
 
-/// The answer to a good `connect`.
+/// Response to a successful `connect`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HelloOk {
-    /// Says what this is.
+    /// Type of the response.
     pub r#type: HelloType,
-    /// The protocol that was agreed on.
+    /// Negotiated protocol.
     pub protocol: u64,
-    /// Who answers: `{version, connId, …}`.
+    /// Server description: `{version, connId, …}`.
     pub server: Value,
-    /// What can be asked: `{methods, events}`.
+    /// Supported methods and events: `{methods, events}`.
     pub features: Value,
-    /// How things are now.
+    /// Current state of the gateway.
     pub snapshot: Value,
-    /// What the connection may do: `{role, scopes, …}`.
+    /// Authorization of the connection: `{role, scopes, …}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Value>,
     /// Limits: `{maxPayload, maxBufferedBytes, tickIntervalMs}`.
@@ -185,7 +185,7 @@ pub struct HelloOk {
     pub extra: Extra,
 }
 
-/// The `type` of the answer; there is only one.
+/// The `type` of the response; there is only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HelloType {

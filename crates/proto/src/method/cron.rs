@@ -1,6 +1,7 @@
-//! `cron.*`, `wake` and the heartbeats: what is done without anybody asking, and when.
+//! `cron.*`, `wake` and the heartbeats: scheduled work.
 //!
-//! What a job may say is checked where jobs are made, in plain words; here only the outermost shape is.
+//! The content of a job is validated, with readable errors, where jobs are created; here only the outermost shape is
+//! checked.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ fn count(minimum: u64, maximum: u64) -> Value {
     json!({"type": "integer", "minimum": minimum, "maximum": maximum})
 }
 
-/// Newer clients send filters that change nothing but what is shown.
+/// Newer clients send filters that only affect the display.
 fn newer(generation: Generation) -> Others {
     match generation {
         Generation::Three => Others::Refused,
@@ -20,27 +21,27 @@ fn newer(generation: Generation) -> Others {
     }
 }
 
-/// What `cron.status` takes: nothing.
+/// Parameters of `cron.status`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusParams {}
 
 params!(StatusParams, "cron.status", &[], |generation| (json!({}), newer(generation)));
 
-/// What `cron.list` takes.
+/// Parameters of `cron.list`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListParams {
-    /// Whether jobs that are off are listed.
+    /// Whether disabled jobs are listed.
     pub include_disabled: Option<bool>,
-    /// How many.
+    /// Maximum number of jobs.
     pub limit: Option<usize>,
-    /// How many to pass over first.
+    /// Number of jobs to skip.
     pub offset: Option<usize>,
-    /// Only those whose name or description contains this.
+    /// Only jobs whose name or description contains this.
     pub query: Option<String>,
-    /// `all`, `enabled` or `disabled`; says more than `include_disabled`.
+    /// `all`, `enabled` or `disabled`; takes precedence over `include_disabled`.
     pub enabled: Option<String>,
-    /// Only those of this agent.
+    /// Only jobs of this agent.
     pub agent_id: Option<String>,
     /// `nextRunAtMs`, `updatedAtMs` or `name`.
     pub sort_by: Option<String>,
@@ -60,7 +61,7 @@ params!(ListParams, "cron.list", &[], |generation| {
     (properties, newer(generation))
 });
 
-/// What `cron.add` takes: a job, without what the schedule itself says of it.
+/// Parameters of `cron.add`: a job, without the fields maintained by the scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AddParams(pub Extra);
@@ -71,7 +72,7 @@ params!(AddParams, "cron.add", &["name", "schedule", "payload"], |generation| {
     (properties, Others::Refused)
 });
 
-/// What may be said of a job beside what must be.
+/// Returns the optional members of a job.
 fn job_members(generation: Generation) -> Extra {
     let or_null = |schema: Value| json!({"anyOf": [schema, {"type": "null"}]});
     let mut members = json!({
@@ -95,20 +96,20 @@ fn job_members(generation: Generation) -> Extra {
     }
 }
 
-/// Which job, by either of its two names on the wire.
+/// A job, by either of its two names on the wire.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Which {
-    /// The job.
+    /// Job id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The same, as some clients say it.
+    /// Job id, as some clients name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
 }
 
 impl Which {
-    /// The job that is meant.
+    /// Returns the job id.
     pub fn job(&self) -> Option<&str> {
         self.id.as_deref().or(self.job_id.as_deref()).map(str::trim).filter(|id| !id.is_empty())
     }
@@ -120,20 +121,20 @@ fn which(mut more: Value) -> Value {
     more
 }
 
-/// What `cron.get` takes.
+/// Parameters of `cron.get`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetParams {
-    /// Which job.
+    /// The job.
     #[serde(flatten)]
     pub which: Which,
 }
 
 params!(GetParams, "cron.get", &[], |_| (which(json!({})), Others::Refused));
 
-/// What `cron.update` takes.
+/// Parameters of `cron.update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpdateParams {
-    /// Which job.
+    /// The job.
     #[serde(flatten)]
     pub which: Which,
     /// New values; `null` clears one.
@@ -149,45 +150,45 @@ params!(UpdateParams, "cron.update", &["patch"], |generation| {
     (which(json!({"patch": patch})), Others::Refused)
 });
 
-/// What `cron.remove` takes.
+/// Parameters of `cron.remove`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveParams {
-    /// Which job.
+    /// The job.
     #[serde(flatten)]
     pub which: Which,
 }
 
 params!(RemoveParams, "cron.remove", &[], |_| (which(json!({})), Others::Refused));
 
-/// What `cron.run` takes.
+/// Parameters of `cron.run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunParams {
-    /// Which job.
+    /// The job.
     #[serde(flatten)]
     pub which: Which,
-    /// `due` or `force`; without one, `force`.
+    /// `due` or `force`; defaults to `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
 }
 
 params!(RunParams, "cron.run", &[], |_| (which(json!({"mode": {"enum": ["due", "force"]}})), Others::Refused));
 
-/// What `cron.runs` takes.
+/// Parameters of `cron.runs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunsParams {
-    /// Which job; not needed for the scope `all`.
+    /// The job; not needed for the scope `all`.
     #[serde(flatten)]
     pub which: Which,
     /// `job` or `all`.
     pub scope: Option<String>,
-    /// How many.
+    /// Maximum number of runs.
     pub limit: Option<usize>,
-    /// How many to pass over first.
+    /// Number of runs to skip.
     pub offset: Option<usize>,
-    /// Only those that ended so: `ok`, `error`, `skipped`, or `all`.
+    /// Only runs with this status: `ok`, `error`, `skipped`, or `all`.
     pub status: Option<String>,
-    /// Only those that ended in one of these ways.
+    /// Only runs with one of these statuses.
     pub statuses: Vec<String>,
     /// `asc` or `desc`.
     pub sort_dir: Option<String>,
@@ -205,18 +206,18 @@ params!(RunsParams, "cron.runs", &[], |generation| {
     (which(properties), newer(generation))
 });
 
-/// What `wake` takes.
+/// Parameters of `wake`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WakeParams {
     /// `now` or `next-heartbeat`.
     pub mode: String,
-    /// What the main session is told.
+    /// Text for the main session.
     pub text: String,
-    /// Whose main session; without one, the default agent's.
+    /// Agent of the main session; defaults to the default agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// A session whose agent is meant.
+    /// Session whose agent is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
 }
@@ -230,16 +231,16 @@ params!(WakeParams, "wake", &["mode", "text"], |generation| {
     (properties, newer(generation))
 });
 
-/// What `last-heartbeat` takes: nothing.
+/// Parameters of `last-heartbeat`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastHeartbeatParams {}
 
 params!(LastHeartbeatParams, "last-heartbeat", &[], |_| (json!({}), Others::PassedOver));
 
-/// What `set-heartbeats` takes.
+/// Parameters of `set-heartbeats`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetHeartbeatsParams {
-    /// Whether there are any from now on.
+    /// Whether heartbeats are enabled from now on.
     pub enabled: bool,
 }
 

@@ -1,43 +1,43 @@
-//! `device.*`: which devices belong to the owner, and their tokens.
+//! `device.*`: paired devices and their tokens.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Others, text};
 
-/// What `device.pair.list` takes: nothing.
+/// Parameters of `device.pair.list`: none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListParams {}
 
 params!(ListParams, "device.pair.list", &[], |_| (json!({}), Others::Refused));
 
-/// What `device.pair.approve` and `device.pair.reject` take.
+/// Parameters of `device.pair.approve` and `device.pair.reject`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DecideParams {
-    /// Which request.
+    /// Request id.
     pub request_id: String,
 }
 
 params!(DecideParams, "device.pair.approve", &["requestId"], |_| (json!({"requestId": text()}), Others::Refused));
 
-/// What `device.pair.remove` takes.
+/// Parameters of `device.pair.remove`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RemoveParams {
-    /// Which device.
+    /// Device id.
     pub device_id: String,
 }
 
 params!(RemoveParams, "device.pair.remove", &["deviceId"], |_| (json!({"deviceId": text()}), Others::Refused));
 
-/// What `device.pair.rename` takes.
+/// Parameters of `device.pair.rename`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RenameParams {
-    /// Which device.
+    /// Device id.
     pub device_id: String,
-    /// Its new name.
+    /// New label.
     pub label: String,
 }
 
@@ -45,13 +45,13 @@ params!(RenameParams, "device.pair.rename", &["deviceId", "label"], |_| {
     (json!({"deviceId": text(), "label": {"type": "string", "minLength": 1, "maxLength": 64}}), Others::Refused)
 });
 
-/// What `device.token.revoke` takes.
+/// Parameters of `device.token.revoke`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RevokeParams {
-    /// Which device.
+    /// Device id.
     pub device_id: String,
-    /// In which role.
+    /// Role of the token.
     pub role: String,
 }
 
@@ -59,15 +59,15 @@ params!(RevokeParams, "device.token.revoke", &["deviceId", "role"], |_| {
     (json!({"deviceId": text(), "role": text()}), Others::Refused)
 });
 
-/// What `device.token.rotate` takes.
+/// Parameters of `device.token.rotate`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenParams {
-    /// Which device.
+    /// Device id.
     pub device_id: String,
-    /// In which role.
+    /// Role of the token.
     pub role: String,
-    /// What the new token may do; without it, what the device may.
+    /// Scopes of the new token; defaults to those of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<String>>,
 }

@@ -1,23 +1,23 @@
-//! `sessions.subscribe` and `sessions.messages.subscribe`: who wants to hear what becomes of conversations.
+//! `sessions.subscribe` and `sessions.messages.subscribe`: subscriptions to session changes and messages.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Others, text};
 
-/// What `sessions.subscribe` and `sessions.unsubscribe` take: nothing that matters.
+/// Parameters of `sessions.subscribe` and `sessions.unsubscribe`: all are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeParams {}
 
 params!(SubscribeParams, "sessions.subscribe", &[], |_| (json!({}), Others::PassedOver));
 
-/// What `sessions.messages.subscribe` and `sessions.messages.unsubscribe` take.
+/// Parameters of `sessions.messages.subscribe` and `sessions.messages.unsubscribe`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessagesParams {
-    /// Which conversation.
+    /// Session key.
     pub key: String,
-    /// Whose, if the key does not say.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }

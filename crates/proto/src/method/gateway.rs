@@ -1,4 +1,4 @@
-//! `health` and `status`: how the gateway is doing.
+//! `health` and `status`: state of the gateway.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::{Generation, schema::Schema};
 
 static OPEN: LazyLock<Schema> = LazyLock::new(|| Schema::compile(&json!({"type": "object"})));
 
-/// What `health` takes: nothing that matters.
+/// Parameters of `health`: all are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthParams {}
 
@@ -22,7 +22,7 @@ impl Params for HealthParams {
     }
 }
 
-/// What `status` takes: nothing that matters.
+/// Parameters of `status`: all are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusParams {}
 

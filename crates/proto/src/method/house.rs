@@ -1,11 +1,11 @@
-//! Questions about the house that take little: nodes, usage, tools, and lists of what there may be.
+//! Small queries about the gateway: nodes, usage, tools, tasks, and lists that are always empty.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Others, text};
 
-/// Makes a type for the parameters of a method that heeds none.
+/// Defines the parameter type of a method that ignores its parameters.
 macro_rules! unheeded {
     ($($(#[$doc:meta])* $type:ident = $method:literal;)*) => { $(
         $(#[$doc])*
@@ -17,35 +17,35 @@ macro_rules! unheeded {
 }
 
 unheeded! {
-    /// What `node.list` takes: nothing.
+    /// Parameters of `node.list`: none.
     NodeListParams = "node.list";
-    /// What `usage.status` takes: nothing.
+    /// Parameters of `usage.status`: none.
     UsageStatusParams = "usage.status";
-    /// What `diagnostics.lanes` takes: nothing.
+    /// Parameters of `diagnostics.lanes`: none.
     LanesParams = "diagnostics.lanes";
-    /// What the lists take of which there is nothing here.
+    /// Parameters of the lists that are always empty.
     NothingParams = "list";
 }
 
-/// What `tools.catalog` takes.
+/// Parameters of `tools.catalog`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CatalogParams {
-    /// Whose tools; without one, the default agent's.
+    /// Agent id; defaults to the default agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }
 
 params!(CatalogParams, "tools.catalog", &[], |_| (json!({"agentId": text()}), Others::PassedOver));
 
-/// What `tools.effective` takes.
+/// Parameters of `tools.effective`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolsParams {
-    /// Whose tools; without one, the default agent's.
+    /// Agent id; defaults to the default agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// In which session.
+    /// Session key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
 }
@@ -54,11 +54,11 @@ params!(ToolsParams, "tools.effective", &[], |_| {
     (json!({"agentId": text(), "sessionKey": text()}), Others::PassedOver)
 });
 
-/// What `system-event` takes.
+/// Parameters of `system-event`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SystemEventParams {
-    /// What happened.
+    /// Text of the event.
     pub text: String,
 }
 
@@ -81,22 +81,22 @@ params!(SystemEventParams, "system-event", &["text"], |_| (json!({"text": text()
 
 const PRESENCE: &str = "it is about who is connected, which the gateway knows from its connections";
 
-/// What `models.authStatus`, `doctor.memory.status` and `webSearch.status` take.
+/// Parameters of `models.authStatus`, `doctor.memory.status` and `webSearch.status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OfAgentParams {
-    /// Whose; without one, the default agent's.
+    /// Agent id; defaults to the default agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }
 
 params!(OfAgentParams, "models.authStatus", &[], |_| (json!({"agentId": text()}), Others::PassedOver));
 
-/// What `tools.github.status` takes.
+/// Parameters of `tools.github.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GithubParams {
-    /// Whose account.
+    /// Agent id.
     pub agent_id: String,
     /// `system` or `agent`.
     pub selected_scope: String,
@@ -106,20 +106,20 @@ params!(GithubParams, "tools.github.status", &["agentId", "selectedScope"], |_| 
     (json!({"agentId": text(), "selectedScope": {"enum": ["system", "agent"]}}), Others::PassedOver)
 });
 
-/// What `tasks.list` takes.
+/// Parameters of `tasks.list`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TasksParams {
-    /// Only of this agent.
+    /// Only tasks of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Only those that this session started.
+    /// Only tasks that this session started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
-    /// Only in this state, or in one of these.
+    /// Only tasks with this status, or with one of these.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub status: Value,
-    /// How many.
+    /// Maximum number of tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }

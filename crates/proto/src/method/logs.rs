@@ -1,21 +1,21 @@
-//! `logs.tail`: what the gateway said of itself.
+//! `logs.tail`: log lines of the gateway.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Others;
 
-/// What `logs.tail` takes.
+/// Parameters of `logs.tail`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TailParams {
-    /// Where the last answer ended; without it, the newest lines.
+    /// Position at which the last response ended; if absent, the newest lines are returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<u64>,
-    /// How many lines at most.
+    /// Maximum number of lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// How many bytes at most.
+    /// Maximum number of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
 }

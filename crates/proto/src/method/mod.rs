@@ -1,8 +1,8 @@
-//! The methods of the gateway, one file a family: what they take and what they give.
+//! Methods of the gateway, one file per family: parameters and results.
 
-/// Says what the parameters of a method are: which members must be there, and which may, by generation. Others are
-/// refused, unless the members say that they are passed over. `refused` and `no_effect` name parameters of OpenClaw that
-/// no member stands for, with the reason ([`Params::REFUSED`], [`Params::NO_EFFECT`]).
+/// Implements [`Params`] for a type: which members are required and which are optional, by generation. Other members
+/// are refused, unless the members say that they are ignored. `refused` and `no_effect` name parameters of OpenClaw
+/// without a member, with the reason ([`Params::REFUSED`], [`Params::NO_EFFECT`]).
 macro_rules! params {
     ($type:ident, $method:literal, $required:expr, $members:expr) => {
         params!($type, $method, $required, $members, refused: &[], no_effect: &[]);
@@ -68,23 +68,23 @@ use crate::{
     schema::{Schema, summary},
 };
 
-/// The parameters of one method.
+/// Parameters of one method.
 pub trait Params: DeserializeOwned {
-    /// The method's name.
+    /// Method name.
     const METHOD: &'static str;
 
-    /// Parameters of OpenClaw that are refused by name, each with the reason and the way out. `null` and `false` ask for
-    /// nothing and are accepted.
+    /// Parameters of OpenClaw that are refused by name, each with the reason and an alternative. `null` and `false`
+    /// request nothing and are accepted.
     const REFUSED: &'static [(&'static str, &'static str)] = &[];
 
-    /// Parameters that OpenClaw's clients send and that need no effect, each with the reason: what they ask for is always
-    /// so, or there is nothing here that they could apply to.
+    /// Parameters that OpenClaw's clients send and that need no effect, each with the reason: their request is always
+    /// fulfilled, or there is nothing that they could apply to.
     const NO_EFFECT: &'static [(&'static str, &'static str)] = &[];
 
-    /// What a caller of that generation may send.
+    /// Returns the schema for callers of a generation.
     fn schema(generation: Generation) -> &'static Schema;
 
-    /// Checks and reads parameters; absent and `null` mean "none".
+    /// Validates and parses parameters; absent and `null` mean none.
     fn decode(generation: Generation, params: Option<Value>) -> Result<Self, ErrorShape> {
         let mut params = params.filter(|params| !params.is_null()).unwrap_or_else(|| Value::Object(Map::new()));
         let wrong = |why: &str| ErrorShape::invalid(format!("invalid {} params: {why}", Self::METHOD));
@@ -105,18 +105,18 @@ pub trait Params: DeserializeOwned {
     }
 }
 
-/// The members that parameters may have.
+/// Members that parameters may have.
 struct Members {
     properties: Value,
     others: Others,
 }
 
-/// What becomes of a member that is not among them.
+/// Treatment of other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// It makes the parameters wrong.
+    /// They make the parameters invalid.
     Refused,
-    /// Nobody looks at it.
+    /// They are ignored.
     PassedOver,
 }
 
@@ -145,7 +145,7 @@ fn flag() -> Value {
     json!({"type": "boolean"})
 }
 
-/// A text with something in it.
+/// Schema of a non-empty string.
 fn text() -> Value {
     json!({"type": "string", "minLength": 1})
 }

@@ -1,21 +1,21 @@
-//! `models.list`: who can answer.
+//! `models.list`: available models.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Others, text};
 
-/// What `models.list` takes.
+/// Parameters of `models.list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListParams {
-    /// Whose models; without one, the default agent's.
+    /// Agent id; defaults to the default agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Only the models of this provider.
+    /// Only models of this provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
 }
 
-// Views and details are for lists that are longer than ours.
+// Views and details are for longer lists.
 params!(ListParams, "models.list", &[], |_| (json!({"agentId": text(), "provider": text()}), Others::PassedOver));

@@ -1,4 +1,4 @@
-//! `runs.*`: what became of messages.
+//! `runs.*`: state and timeline of runs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -6,17 +6,17 @@ use serde_json::json;
 use super::text;
 use crate::RunId;
 
-/// What `runs.list` takes.
+/// Parameters of `runs.list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListParams {
-    /// Only those of this session.
+    /// Only runs of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_key: Option<String>,
-    /// Only those that were accepted before this one.
+    /// Only runs accepted before this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// How many at most.
+    /// Maximum number of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
@@ -27,48 +27,48 @@ params!(ListParams, "runs.list", &[], |_| {
     })
 });
 
-/// What `runs.get` takes.
+/// Parameters of `runs.get`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetParams {
-    /// The run; or `last`.
+    /// Run id, or `last`.
     pub id: String,
 }
 
 params!(GetParams, "runs.get", &["id"], |_| json!({"id": text()}));
 
-/// What `runs.trace` takes.
+/// Parameters of `runs.trace`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TraceParams {
-    /// The run, the event of a channel, a delivery or what a channel calls a message; or `last`.
+    /// A run id, channel event, delivery id or the platform's message id; or `last`.
     pub id: String,
 }
 
 params!(TraceParams, "runs.trace", &["id"], |_| json!({"id": text()}));
 
-/// What `runs.held` takes.
+/// Parameters of `runs.held`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeldParams {}
 
 params!(HeldParams, "runs.held", &[], |_| json!({}));
 
-/// What `runs.release` takes.
+/// Parameters of `runs.release`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseParams {
-    /// The held run.
+    /// Held run.
     pub run_id: RunId,
 }
 
 params!(ReleaseParams, "runs.release", &["runId"], |_| json!({"runId": text()}));
 
-/// What `runs.drop` takes.
+/// Parameters of `runs.drop`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DropParams {
-    /// The held run.
+    /// Held run.
     pub run_id: RunId,
 }
 

@@ -1,4 +1,4 @@
-//! `sessions.*`: which conversations there are, what is in them, and how they are changed.
+//! `sessions.*`: lists, reads and changes sessions.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn label(generation: Generation) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": longest})
 }
 
-/// Members that only the newer generation sends.
+/// Adds members that only the newer generation sends.
 fn newer(generation: Generation, mut properties: Value, more: &[(&str, Value)]) -> Value {
     if generation == Generation::Four {
         for (name, schema) in more {
@@ -32,29 +32,29 @@ fn newer(generation: Generation, mut properties: Value, more: &[(&str, Value)]) 
     properties
 }
 
-/// What `sessions.list` takes.
+/// Parameters of `sessions.list`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListParams {
-    /// How many, newest first.
+    /// Maximum number of sessions, newest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// How many to pass over first.
+    /// Number of sessions to skip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<usize>,
-    /// Only those touched in the last so many minutes.
+    /// Only sessions active in the last this many minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_minutes: Option<u64>,
-    /// Only those with this label.
+    /// Only sessions with this label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Only those started by this session.
+    /// Only sessions started by this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<String>,
-    /// Only those of this agent.
+    /// Only sessions of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Only those whose key or label contains this.
+    /// Only sessions whose key or label contains this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub search: Option<String>,
     /// Whether `global` is listed.
@@ -63,19 +63,19 @@ pub struct ListParams {
     /// Whether `unknown` is listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include_unknown: Option<bool>,
-    /// Whether those are left out that a run started (protocol 4).
+    /// Whether sessions started by a run are excluded (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude_subagents: Option<bool>,
-    /// Only those that have a board, or only those that have none (protocol 4).
+    /// Only sessions with a board, or only those without one (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub has_board: Option<bool>,
-    /// Whether those are listed that were archived: `true` for only those, `"all"` for those, too (protocol 4).
+    /// Archived sessions: `true` for only those, `"all"` to include them (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archived: Option<Value>,
-    /// Only those whose agent is configured (protocol 4).
+    /// Only sessions whose agent is configured (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configured_agents_only: Option<bool>,
-    /// Only those that a person wrote to (protocol 4).
+    /// Only sessions that a person wrote to (protocol 4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_last_interaction: Option<bool>,
     /// `updatedAt`, `activity` (which is the same here) or `lastInteractionAt` (protocol 4).
@@ -112,23 +112,23 @@ const ONE_OWNER: &str = "a gateway has one owner, whose the sessions are";
 const ALL_OWNED: &str = "a gateway has one owner, whose all sessions are";
 const NO_COLUMN: &str = "it asks for a column that rows may leave out, and they do";
 
-/// What `sessions.resolve` takes: one of the first three.
+/// Parameters of `sessions.resolve`: one of the first three.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResolveParams {
-    /// The session with this key.
+    /// Session with this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The session with this transcript.
+    /// Session with this session id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The session with this label.
+    /// Session with this label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Only one of this agent.
+    /// Only a session of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Only one that this session started.
+    /// Only a session that this session started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<String>,
     /// Whether `global` may be found by its label.
@@ -144,16 +144,16 @@ params!(ResolveParams, "sessions.resolve", &[], |generation| json!({
     "includeGlobal": flag(), "includeUnknown": flag(),
 }));
 
-/// What `sessions.preview` takes.
+/// Parameters of `sessions.preview`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreviewParams {
-    /// Which sessions.
+    /// Session keys.
     pub keys: Vec<String>,
-    /// How many of their last messages.
+    /// Number of last messages of each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// How much of each.
+    /// Maximum number of characters of each message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
 }
@@ -162,10 +162,10 @@ params!(PreviewParams, "sessions.preview", &["keys"], |_| json!({
     "keys": {"type": "array", "items": text()}, "limit": count(1), "maxChars": count(20),
 }));
 
-/// What `sessions.describe` takes.
+/// Parameters of `sessions.describe`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DescribeParams {
-    /// Which session.
+    /// Session key.
     pub key: String,
 }
 
@@ -174,16 +174,16 @@ params!(DescribeParams, "sessions.describe", &["key"], |_| json!({"key": text()}
     ("includeLastMessage", NO_COLUMN),
 ]);
 
-/// What `sessions.patch` takes.
+/// Parameters of `sessions.patch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PatchParams {
-    /// Which session.
+    /// Session key.
     pub key: String,
-    /// The agent of a key that names none.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The transcript that the caller believes in.
+    /// Expected session id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_session_id: Option<SessionId>,
     /// New values; `null` clears one.
@@ -217,16 +217,16 @@ params!(PatchParams, "sessions.patch", &["key"], |generation| {
 
 const EXEC: &str = "commands run as tools.exec and approvals in the config say, in every session";
 
-/// What `sessions.reset` takes.
+/// Parameters of `sessions.reset`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResetParams {
-    /// Which session.
+    /// Session key.
     pub key: String,
-    /// The agent of a key that names none.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// What hooks are told: `new` or `reset` (protocol 4).
+    /// Reason reported to hooks: `new` or `reset` (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -236,22 +236,22 @@ params!(ResetParams, "sessions.reset", &["key"], |generation| {
     newer(generation, json!({"key": text()}), &more)
 });
 
-/// What `sessions.delete` takes.
+/// Parameters of `sessions.delete`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteParams {
-    /// Which session.
+    /// Session key.
     pub key: String,
-    /// The agent of a key that names none.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Whether its transcript goes, too.
+    /// Whether its transcript is deleted as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_transcript: Option<bool>,
-    /// The transcript that the caller believes in.
+    /// Expected session id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_session_id: Option<SessionId>,
-    /// Whether hooks are told; they always are (protocol 4).
+    /// Whether hooks are notified; they always are (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emit_lifecycle_hooks: Option<bool>,
 }
@@ -261,16 +261,16 @@ params!(DeleteParams, "sessions.delete", &["key"], |generation| {
     newer(generation, json!({"key": text(), "deleteTranscript": flag()}), &more)
 });
 
-/// What `sessions.compact` takes.
+/// Parameters of `sessions.compact`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactParams {
-    /// Which session.
+    /// Session key.
     pub key: String,
-    /// The agent of a key that names none.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// What the summary should pay attention to. OpenClaw does not have it.
+    /// What the summary should pay attention to. A Homard extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
 }
@@ -282,29 +282,29 @@ params!(CompactParams, "sessions.compact", &["key"], |generation| {
     ("maxLines", "a transcript keeps every line; without it, the conversation is summarised"),
 ]);
 
-/// What `sessions.compactions` takes. OpenClaw does not have it.
+/// Parameters of `sessions.compactions`. A Homard extension.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionsParams {
-    /// Which session.
+    /// Session key.
     pub key: String,
-    /// The agent of a key that names none.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }
 
 params!(CompactionsParams, "sessions.compactions", &["key"], |_| json!({"key": text(), "agentId": text()}));
 
-/// What `sessions.compactions.undo` takes. OpenClaw does not have it.
+/// Parameters of `sessions.compactions.undo`. A Homard extension.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UndoCompactionParams {
-    /// Which session.
+    /// Session key.
     pub key: String,
-    /// The agent of a key that names none.
+    /// Agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Which compaction; without one, the last that counts.
+    /// Entry id of the compaction; defaults to the last one in effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<EntryId>,
 }
@@ -313,35 +313,35 @@ params!(UndoCompactionParams, "sessions.compactions.undo", &["key"], |_| json!({
     "key": text(), "agentId": text(), "id": text(),
 }));
 
-/// What `sessions.create` takes.
+/// Parameters of `sessions.create`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CreateParams {
-    /// Its key; without one it gets a new one.
+    /// Session key; generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Names the request: the same name makes the same session.
+    /// Idempotency key: the same one yields the same session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Its agent; without one, the default agent.
+    /// Agent id; defaults to the default agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The session that it comes from.
+    /// Session that it originates from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_session_key: Option<String>,
-    /// A name for people.
+    /// Label for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Another name for people.
+    /// Display name for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// What it is sorted under.
+    /// Category in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// Who answers in it.
+    /// Model of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// How hard the model thinks.
+    /// Reasoning level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking_level: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `skills.*`: what agents know how to do, and how that is switched.
+//! `skills.*`: lists and configures skills.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,30 +7,30 @@ use serde_json::json;
 
 use super::{Others, flag, text};
 
-/// What `skills.status` takes.
+/// Parameters of `skills.status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusParams {
-    /// Whose skills; without one, the default agent's.
+    /// Agent id; defaults to the default agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }
 
 params!(StatusParams, "skills.status", &[], |_| (json!({"agentId": text()}), Others::Refused));
 
-/// What `skills.update` takes. The key and the environment are secrets: `Debug` does not show them.
+/// Parameters of `skills.update`. The key and the environment are secrets: `Debug` does not show them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateParams {
-    /// Which skill, by its key in the config.
+    /// Key of the skill in the config.
     pub skill_key: String,
     /// Whether it may be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Its API key; an empty one removes it.
+    /// API key; an empty one removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<String>,
-    /// Its environment variables; an empty value removes one.
+    /// Environment variables; an empty value removes one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }

@@ -1,16 +1,17 @@
 //! Every parameter of every method has an effect or an error.
 //!
-//! What is checked here, for every type of parameters of both generations:
+//! Checked here, for every parameter type of both generations:
 //!
-//! - Every member of the schema is kept by the type that handlers get. A member that only the schema knows would be accepted
-//!   and dropped.
-//! - Handlers take the type apart with a pattern that names every field, without `..` and `_`. A field that is added does not
-//!   compile until it is bound, and a binding that nothing reads is a warning, which the build refuses.
-//! - A parameter of OpenClaw that is not supported is refused by its name, or is listed with the reason why it needs no effect.
-//! - A type that accepts members that nobody knows is listed with the reason.
+//! - Every member of the schema is kept by the type that handlers get. A member that only the schema knows would be
+//!   accepted and dropped.
+//! - Handlers destructure the type with a pattern that names every field, without `..` and `_`. A field that is added
+//!   does not compile until it is bound, and an unused binding is a warning, which the build refuses.
+//! - A parameter of OpenClaw that is not supported is refused by its name, or is listed with the reason why it needs no
+//!   effect.
+//! - A type that accepts unknown members is listed with the reason.
 //!
-//! What it cannot show: that a handler does the right thing with what it reads. That is for the tests of the method.
-//! That every method of a running gateway reads its parameters at all is checked in `homard/tests/it/parameters.rs`.
+//! Not covered: whether a handler does the right thing with its parameters. That is for the tests of the method. That
+//! every method of a running gateway reads its parameters at all is checked in `homard/tests/it/parameters.rs`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -20,15 +21,15 @@ use serde_json::{Value, json};
 use super::Params;
 use crate::{Generation, schema::Schema};
 
-/// What the tests know of a type of parameters.
+/// A parameter type, as the tests know it.
 struct Known {
-    /// Its path below this module.
+    /// Path below this module.
     name: &'static str,
     method: &'static str,
     schema: fn(Generation) -> &'static Schema,
     refused: &'static [(&'static str, &'static str)],
     no_effect: &'static [(&'static str, &'static str)],
-    /// The parameters as the handler gets them, written down again.
+    /// Decodes parameters as the handler gets them, and encodes them again.
     read: fn(Generation, Value) -> Result<Value, String>,
 }
 
@@ -90,7 +91,7 @@ fn all() -> Vec<Known> {
 
 const GENERATIONS: [Generation; 2] = [Generation::Three, Generation::Four];
 
-/// Members that handlers get under another name, or that are not written down again.
+/// Members that handlers get under another name, or that are not encoded again.
 const ELSEWHERE: [(&str, &str, &str); 5] = [
     ("channels::PairingApproveParams", "requestId", "read as `code`"),
     ("agent::AgentParams", "attachments", "written down again with the names of its own fields"),
@@ -99,7 +100,7 @@ const ELSEWHERE: [(&str, &str, &str); 5] = [
     ("chat::SendParams", "expectedLeafEntryId", "no part of the request's fingerprint; see `View` in the gateway"),
 ];
 
-/// Types that accept members that nobody knows, and why.
+/// Types that accept unknown members, and why.
 const OPEN: [(&str, &str); 27] = [
     ("approvals::HistoryParams", READS),
     ("approvals::RequestParams", "what else is said of a command is shown to whoever decides"),
@@ -130,13 +131,14 @@ const OPEN: [(&str, &str); 27] = [
     ("usage", READS),
 ];
 
-/// Newer clients ask for views and columns that change nothing, and are not there.
+/// Newer clients request views and columns that change nothing and do not exist here.
 const READS: &str = "it changes nothing, and clients ask for views that differ from version to version";
 
-/// A type that a handler hands on whole.
+/// A type that a handler passes on as a whole.
 type HandedOn = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// Types that a handler hands on whole: the handler, where they are taken apart, and the fields that are read elsewhere.
+/// Types that a handler passes on as a whole: the handler, the file that destructures them, and the fields that are
+/// read elsewhere.
 const HANDED_ON: [HandedOn; 6] = [
     ("AgentParams", "gateway/src/methods/agent.rs", "agent/src/intake.rs", &[]),
     (
@@ -216,7 +218,7 @@ fn what_is_not_supported_is_refused_by_its_name() {
                 };
                 let refused = with("x".into()).unwrap_err();
                 assert_eq!(refused, format!("invalid {} params: {name} is not supported: {why}", known.method));
-                // What asks for nothing gets nothing.
+                // `null` and `false` have no effect.
                 let none = with_none(&known, generation);
                 assert_eq!((with(Value::Null), with(false.into())), (none.clone(), none));
             }
@@ -289,7 +291,7 @@ fn check_pattern(path: &str, pattern: &str, elsewhere: &[(&str, &str)]) {
     }
 }
 
-/// The sources below a folder of the workspace, or one file, without their tests.
+/// Returns the sources below a folder of the workspace, or one file, without their tests.
 fn sources(place: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(place);
     let mut waiting = vec![root];
@@ -306,7 +308,7 @@ fn sources(place: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The texts between two marks.
+/// Returns the texts between two markers.
 fn between<'a>(text: &'a str, start: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
     let rests = text.match_indices(start).map(move |(at, _)| &text[at + start.len()..]);
     rests

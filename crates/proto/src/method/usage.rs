@@ -1,56 +1,56 @@
-//! `usage.cost`, `sessions.usage*`: what models took.
+//! `usage.cost`, `sessions.usage*`: token usage and cost.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Others, text};
 
-/// What `usage.cost` takes.
+/// Parameters of `usage.cost`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CostParams {
-    /// How many days back.
+    /// Number of days back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
-    /// From which day on, as `2026-11-15`.
+    /// First day, as `2026-11-15`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_date: Option<String>,
-    /// Up to which day.
+    /// Last day.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_date: Option<String>,
 }
 
-// Clients of each generation say more than is looked at here.
+// Clients of each generation send more than is used here.
 params!(CostParams, "usage.cost", &[], |_| (days(), Others::PassedOver));
 
-/// The members that name a period.
+/// Returns the schema of the members that name a period.
 fn days() -> Value {
     let day = json!({"type": "string", "pattern": "^\\d{4}-\\d{2}-\\d{2}$"});
     json!({"days": {"type": "integer", "minimum": 1, "maximum": 400}, "startDate": day, "endDate": day})
 }
 
-/// What `sessions.usage` takes.
+/// Parameters of `sessions.usage`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PeriodParams {
-    /// How many days back.
+    /// Number of days back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
-    /// From which day on, as `2026-11-15`.
+    /// First day, as `2026-11-15`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_date: Option<String>,
-    /// Up to which day.
+    /// Last day.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_date: Option<String>,
     /// Only this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// How many sessions at most.
+    /// Maximum number of sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
-// Clients of each generation say more than is looked at here.
+// Clients of each generation send more than is used here.
 params!(PeriodParams, "sessions.usage", &[], |_| {
     let mut properties = days();
     properties["key"] = text();
@@ -58,23 +58,23 @@ params!(PeriodParams, "sessions.usage", &[], |_| {
     (properties, Others::PassedOver)
 });
 
-/// What `sessions.usage.timeseries` takes.
+/// Parameters of `sessions.usage.timeseries`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeseriesParams {
-    /// The session.
+    /// Session key.
     pub key: String,
 }
 
 params!(TimeseriesParams, "sessions.usage.timeseries", &["key"], |_| (json!({"key": text()}), Others::PassedOver));
 
-/// What `sessions.usage.logs` takes.
+/// Parameters of `sessions.usage.logs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogsParams {
-    /// The session.
+    /// Session key.
     pub key: String,
-    /// How many lines at most.
+    /// Maximum number of lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! What is kept of the log outside its folder, so that a missing end shows.
+//! Anchor: the end of the log, stored outside its folder, so that a truncated log is detected.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,37 +7,37 @@ use crate::{
     fact::{Fact, What},
 };
 
-/// Keeps the end of a log in another place. The files are always written first, so the end that is kept may lag behind
-/// them after a crash, but never be ahead.
+/// Stores the end of a log in another place. The files are always written first, so the stored end may lag behind them
+/// after a crash, but never be ahead.
 pub trait Anchor: Send + Sync {
-    /// What is kept. Fails with a reason that an operator can read.
+    /// Returns what is stored. Fails with a reason for the operator.
     fn load(&self) -> Result<Anchored, String>;
 
-    /// Keeps this soon: nobody waits for the disk.
+    /// Stores the end soon, without waiting for the disk.
     fn keep(&self, head: Head);
 
-    /// Keeps both at once, on disk when this returns.
+    /// Stores both atomically; they are on disk when this returns.
     fn keep_now(&self, head: Option<Head>, ledger: &Ledger) -> Result<(), String>;
 }
 
-/// What is kept of a log.
+/// Stored information about a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Anchored {
-    /// Where it ends.
+    /// End of the log.
     pub head: Option<Head>,
-    /// Its breaks; `None` if none were kept yet.
+    /// Breaks of the log; `None` if none were stored yet.
     pub ledger: Option<Ledger>,
 }
 
-/// The breaks of a log. They are never forgotten; an acknowledgement is a row of the log that names their number.
+/// Breaks of a log. They are never deleted; an acknowledgement is a row of the log with their number.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ledger {
-    /// Whether the log has a row that says that its end is kept.
+    /// True if the log has a row stating that its end is anchored.
     pub is_marked: bool,
-    /// How many breaks there were.
+    /// Number of breaks.
     pub breaks: u64,
-    /// The last of them.
+    /// Last break.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Break>,
 }
@@ -46,11 +46,11 @@ pub struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Break {
-    /// When it was found, in milliseconds since the epoch.
+    /// Time of detection in milliseconds since the epoch.
     pub at_ms: u64,
-    /// Where the log should have ended, such as `12:abc…`; empty if that is not known.
+    /// Expected end of the log, such as `12:abc…`; empty if unknown.
     pub expected: String,
-    /// Where it ended.
+    /// Actual end of the log.
     pub found: String,
 }
 
@@ -69,7 +69,7 @@ impl Break {
         fact.with("expected", &self.expected).with("found", &self.found)
     }
 
-    /// What was found, in a sentence.
+    /// Describes the break in a sentence.
     pub fn what(&self) -> String {
         let (expected, found) = (self.expected.parse::<Head>(), self.found.parse::<Head>().unwrap_or_default());
         match expected {
@@ -86,7 +86,7 @@ impl Break {
 
 #[cfg(test)]
 pub(crate) mod memory {
-    //! An anchor in memory. What is not kept at once can be lost, as by a crash.
+    //! In-memory anchor. Deferred writes can be lost, as in a crash.
 
     use std::sync::Mutex;
 
@@ -95,7 +95,7 @@ pub(crate) mod memory {
     #[derive(Default)]
     pub(crate) struct MemoryAnchor {
         kept: Mutex<Anchored>,
-        /// Whether what is to be kept soon is lost.
+        /// True if deferred writes are lost.
         is_late: bool,
     }
 

@@ -1,4 +1,4 @@
-//! The chain: each row holds the digest of the row before it and is signed with the key of the log. Pure.
+//! Hash chain: each row contains the digest of the preceding row and is signed with the key of the log. Pure.
 
 use std::{fmt, str::FromStr};
 
@@ -8,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{fact::Fact, key::Key};
 
-/// The SHA-256 of a row.
+/// SHA-256 of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Of a row, without the end of its line.
+    /// Computes the digest of a row, without its line break.
     pub fn of(line: &[u8]) -> Self {
         Self(Sha256::digest(line).into())
     }
@@ -50,12 +50,12 @@ impl FromStr for Digest {
     }
 }
 
-/// Where a chain ends: how many rows it has, and the digest of the last. Written as `12:abc…`.
+/// End of a chain: the number of rows, and the digest of the last one. Formatted as `12:abc…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head {
-    /// How many rows there are.
+    /// Number of rows.
     pub rows: u64,
-    /// The digest of the last; zeros if there is none.
+    /// Digest of the last row; zeros if there is none.
     pub digest: Digest,
 }
 
@@ -75,12 +75,12 @@ impl FromStr for Head {
 }
 
 impl Head {
-    /// The row that says this, after this head; and where the chain ends with it.
+    /// Builds the next row for this fact, and returns it with the new end.
     pub(crate) fn next(self, fact: &Fact, at_ms: u64, key: &Key) -> (String, Self) {
         self.row(self.rows + 1, fact, at_ms, key)
     }
 
-    /// The row that records a break. Numbers are never used twice: it comes after the row that is missing.
+    /// Builds the row that records a break. Sequence numbers are never reused: it comes after the missing row.
     pub(crate) fn next_after_break(self, expected: Self, fact: &Fact, (at_ms, key): (u64, &Key)) -> (String, Self) {
         self.row(self.rows.max(expected.rows) + 1, fact, at_ms, key)
     }
@@ -99,17 +99,17 @@ impl Head {
         (line, Self { rows: seq, digest })
     }
 
-    /// Where a chain ends whose last row is this one; `None` if it is no row.
+    /// Returns the end of a chain whose last row is this line; `None` if it is not a row.
     pub(crate) fn at(line: &[u8]) -> Option<Self> {
         let link = Link::read(line)?;
         Some(Self { rows: link.seq, digest: Digest::of(line) })
     }
 }
 
-/// What follows the signed part of a row, up to the signature.
+/// Separator between the signed part of a row and the signature.
 const MAC: &str = ",\"mac\":\"";
 
-/// The fields that make a row a link, and those that matter to a check.
+/// Fields that link a row, and those relevant for verification.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Link {
     pub(crate) seq: u64,
@@ -127,13 +127,13 @@ impl Link {
         serde_json::from_slice(line).ok()
     }
 
-    /// A text among the values of the row.
+    /// Returns a string value of the row.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.more.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 }
 
-/// The signed part of a row, and its signature; `None` if the row has none, as before there was a key.
+/// Returns the signed part of a row and its signature; `None` if it has none, like rows of earlier versions.
 pub(crate) fn signed(line: &[u8]) -> Option<(Vec<u8>, Digest)> {
     let rest = line.strip_suffix(b"\"}")?;
     let (rest, signature) = rest.split_at_checked(rest.len().checked_sub(64)?)?;

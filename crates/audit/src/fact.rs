@@ -1,68 +1,68 @@
-//! Something that happened: who did what, and how it ended.
+//! Audit facts: who did what, and the outcome.
 
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-/// How many bytes of a value are kept: a name, an address, a digest.
+/// Maximum number of bytes of a value: a name, an address, a digest.
 const LONGEST: usize = 256;
-/// How many values a fact has at most besides the usual ones.
+/// Maximum number of additional values of a fact.
 const MOST: usize = 12;
 
-/// What can happen that is worth a row.
+/// Kinds of audited events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// Somebody showed a wrong secret.
+    /// An authentication attempt failed.
     AuthFailed,
-    /// Somebody was wrong so often that nothing of theirs is looked at for a while.
+    /// A client was locked out after too many failed attempts.
     AuthLockedOut,
-    /// A device belongs to the owner from here on.
+    /// A device was paired with the owner.
     DevicePaired,
-    /// A device that waited was sent away.
+    /// A pairing request of a device was rejected.
     DeviceRejected,
-    /// A device was forgotten.
+    /// A device was removed.
     DeviceRemoved,
-    /// A device got another token, and with it perhaps other rights.
+    /// The token of a device was rotated, possibly with other scopes.
     DeviceTokenRotated,
-    /// The token of a device is worth nothing any more.
+    /// The token of a device was revoked.
     DeviceTokenRevoked,
-    /// Somebody asked for what they may not do.
+    /// A request was denied for lack of a scope.
     ScopeDenied,
-    /// Somebody on a channel asked to be let in.
+    /// A sender on a channel requested pairing.
     PairingAsked,
-    /// Somebody on a channel was let in.
+    /// A sender on a channel was approved.
     PairingApproved,
     /// The config was changed.
     ConfigWritten,
-    /// Somebody was asked whether a command may run.
+    /// An approval for a command was requested.
     ApprovalAsked,
-    /// That was answered, or ended without an answer.
+    /// An approval request was decided or expired.
     ApprovalDecided,
-    /// The rules of what may run were changed.
+    /// The exec policy was changed.
     ApprovalRules,
     /// A command was started.
     ExecStarted,
     /// A command ended.
     ExecEnded,
-    /// Somebody outside was asked for something.
+    /// An outbound network request was made.
     Egress,
-    /// A tool was not allowed to do what it was asked to.
+    /// A tool was denied by policy.
     PolicyDenied,
-    /// Something was found broken and was put right.
+    /// Damage was found and repaired.
     Repaired,
-    /// It was decided what becomes of something that a crash left unfinished.
+    /// A recovery decision was made for something unfinished after a crash.
     Recovered,
     /// Rows could not be written.
     RowsLost,
-    /// The journal keeps the end of the log from here on.
+    /// The journal anchors the end of the log from here on.
     Anchored,
     /// The log does not end where it should: rows were removed or replaced.
     Broken,
-    /// The owner has acknowledged what is wrong with the log.
+    /// The owner acknowledged the problems of the log.
     Acknowledged,
 }
 
 impl What {
-    /// Everything there is.
+    /// All kinds.
     pub const ALL: [Self; 24] = [
         Self::AuthFailed,
         Self::AuthLockedOut,
@@ -90,7 +90,7 @@ impl What {
         Self::Acknowledged,
     ];
 
-    /// Its name in the file.
+    /// Returns its name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::AuthFailed => "auth.failed",
@@ -121,7 +121,7 @@ impl What {
     }
 }
 
-/// Something that happened. Its values are names and numbers, never what somebody said or wrote.
+/// An audited event. Its values are names and numbers, never content of messages or files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
     what: What,
@@ -131,40 +131,40 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// This happened, and went well.
+    /// Creates a fact with the outcome `ok` and the gateway itself as the actor.
     pub fn new(what: What) -> Self {
         Self { what, who: "house".to_owned(), outcome: "ok".to_owned(), more: Map::new() }
     }
 
-    /// Who did it: an address, a device, a person of a channel, the session of an agent.
+    /// Sets the actor: an address, a device, a sender on a channel, the session of an agent.
     pub fn by(mut self, who: &str) -> Self {
         self.who = short(who);
         self
     }
 
-    /// How it ended, in a word.
+    /// Sets the outcome, as one word.
     pub fn ended(mut self, outcome: &str) -> Self {
         self.outcome = short(outcome);
         self
     }
 
-    /// With this name or word.
+    /// Adds a string value.
     pub fn with(self, name: &'static str, value: &str) -> Self {
         let value = short(value);
         self.having(name, value.into())
     }
 
-    /// With this number.
+    /// Adds a number.
     pub fn count(self, name: &'static str, value: u64) -> Self {
         self.having(name, value.into())
     }
 
-    /// With the digest of something that is not told itself.
+    /// Adds the digest of a text that must not be stored itself.
     pub fn digest(self, name: &'static str, of: &str) -> Self {
         self.having(name, digest_of(of).into())
     }
 
-    /// What it is about.
+    /// Returns the kind.
     pub fn what(&self) -> What {
         self.what
     }
@@ -176,7 +176,7 @@ impl Fact {
         self
     }
 
-    /// The fields of its row, without its place in the chain.
+    /// Returns the fields of its row, without those of the chain.
     pub(crate) fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         fields.insert("what".to_owned(), self.what.name().into());
@@ -189,12 +189,12 @@ impl Fact {
     }
 }
 
-/// The SHA-256 of a text, in hex.
+/// Returns the SHA-256 of a text, in hex.
 pub fn digest_of(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A value that fits, on one line, without anything that acts on a screen.
+/// Truncates a value, and replaces line breaks and control characters.
 fn short(text: &str) -> String {
     let text: String = text.chars().map(|char| if acts(char) { '\u{fffd}' } else { char }).collect();
     match text.char_indices().find(|(at, char)| at + char.len_utf8() > LONGEST) {
@@ -203,7 +203,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// Whether a character does something to a screen instead of being seen.
+/// True for characters that control a terminal or the text direction.
 fn acts(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

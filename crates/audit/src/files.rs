@@ -1,4 +1,4 @@
-//! The files of a folder, one a day, read from the first row to the last.
+//! Files of a log, one per day.
 
 use std::{
     fs::{self, File},
@@ -16,41 +16,41 @@ use crate::{
 const START: &str = "audit-";
 const END: &str = ".jsonl";
 
-/// How much of a file is read at first, from its end; then sixteen times as much, until there is no more.
+/// Number of bytes read at first from the end of a file; multiplied by sixteen until there is no more.
 const FIRST_TAIL: u64 = 64 * 1024;
 
-/// Where a log is.
+/// Paths of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The folder of its files.
+    /// Folder of its files.
     pub folder: PathBuf,
-    /// The file of its key, outside the folder.
+    /// Key file, outside the folder.
     pub key: PathBuf,
 }
 
 impl Location {
-    /// In a state directory.
+    /// Returns the paths in a state directory.
     pub fn in_state(state: &Path) -> Self {
         Self { folder: state.join("audit"), key: state.join("audit.key") }
     }
 }
 
-/// A row as it stands in a file.
+/// A row in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The file and the line.
+    /// File name and line number.
     pub place: String,
-    /// What it says; the text of the line if it is no JSON.
+    /// Content; the text of the line if it is not JSON.
     pub said: Value,
 }
 
-/// The file of a day.
+/// Returns the file of a day.
 pub(crate) fn of_day(folder: &Path, at_ms: u64) -> PathBuf {
     let at = i64::try_from(at_ms).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
     folder.join(format!("{START}{}{END}", at.unwrap_or_default().strftime("%Y%m%d")))
 }
 
-/// The files that are there, oldest first; none if there is no folder.
+/// Returns the existing files, oldest first; empty if the folder does not exist.
 pub(crate) fn all(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let listing = match fs::read_dir(folder) {
         Ok(listing) => listing,
@@ -67,7 +67,7 @@ pub(crate) fn all(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// All lines of a folder, each with its place.
+/// Returns all lines of a folder, each with its location.
 pub(crate) fn lines(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut lines = Vec::new();
     for path in all(folder)? {
@@ -89,7 +89,8 @@ pub(crate) struct Rest {
     pub(crate) lines: Vec<Vec<u8>>,
 }
 
-/// The last row with this digest and what follows it; `None` if there is no such row. Reads from the end, and no more than it needs to.
+/// Returns the last row with this digest and the lines after it; `None` if there is no such row. Reads from the end,
+/// and no more than necessary.
 pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<Rest>> {
     let mut later: Vec<Vec<u8>> = Vec::new();
     for path in all(folder)?.iter().rev() {
@@ -99,7 +100,7 @@ pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<Rest>> {
             let whole = tail.strip_suffix(b"\n").unwrap_or(&tail);
             let mut lines: Vec<_> = whole.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
             if from > 0 || whole.is_empty() {
-                // The first may begin before the tail.
+                // The first line may start before the tail.
                 lines.remove(0);
             }
             if let Some(at) = lines.iter().rposition(|line| Digest::of(line) == digest) {
@@ -119,7 +120,7 @@ pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<Rest>> {
     Ok(None)
 }
 
-/// The end of a file, and where that begins.
+/// Returns the end of a file, and its offset.
 pub(crate) fn tail(path: &Path, size: u64) -> io::Result<(u64, Vec<u8>)> {
     let mut file = File::open(path)?;
     let from = file.metadata()?.len().saturating_sub(size);
@@ -129,13 +130,13 @@ pub(crate) fn tail(path: &Path, size: u64) -> io::Result<(u64, Vec<u8>)> {
     Ok((from, tail))
 }
 
-/// Checks everything in a folder against what is known elsewhere.
+/// Verifies all rows of a folder against external evidence.
 pub fn verify_folder(folder: &Path, evidence: &Evidence) -> io::Result<Report> {
     let lines = lines(folder)?;
     Ok(verify(lines.iter().map(|(place, line)| (place.clone(), line.as_slice())), evidence))
 }
 
-/// The rows of a folder, oldest first.
+/// Returns the rows of a folder, oldest first.
 pub fn rows(folder: &Path) -> io::Result<Vec<Row>> {
     let read = |line: Vec<u8>| {
         serde_json::from_slice(&line).unwrap_or_else(|_| String::from_utf8_lossy(&line).into_owned().into())

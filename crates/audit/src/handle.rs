@@ -1,4 +1,4 @@
-//! What rooms hold: it takes a fact at once, and one thread writes.
+//! Handle of the audit log: accepts facts without blocking; one thread writes.
 
 use std::{
     fmt, io,
@@ -17,14 +17,14 @@ use crate::{
     pen::{Added, Pen},
 };
 
-/// How many facts wait for the disk at most; one more is lost, and that is told.
+/// Maximum number of queued facts; further ones are lost, and that is recorded.
 const WAITING: usize = 4096;
-/// How many are written together.
+/// Maximum number of facts written together.
 const BATCH: usize = 256;
 
-/// Where facts are told. Clones are the same book; one that was not opened keeps nothing.
+/// Handle of an audit log. Clones share it; a default handle discards everything.
 ///
-/// A fact that cannot be written is told in the log and counted, and hurts nothing else.
+/// A fact that cannot be written is logged and counted, and affects nothing else.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<Book>>);
 
@@ -33,7 +33,8 @@ struct Book {
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
     anchor: Option<Arc<dyn Anchor>>,
     counts: Arc<Totals>,
-    /// Begun with the first fact, so that a process without any has no thread and no folder. `None` if there is no thread.
+    /// Started with the first fact, so that a process without any has no thread and no folder. `None` if the thread
+    /// could not be started.
     writer: OnceLock<Option<SyncSender<Job>>>,
 }
 
@@ -41,36 +42,36 @@ struct Book {
 struct Totals {
     written: AtomicU64,
     lost: AtomicU64,
-    /// How often each thing happened, in the order of [`What::ALL`].
+    /// Number of facts by kind, in the order of [`What::ALL`].
     noted: [AtomicU64; What::ALL.len()],
 }
 
-/// How many facts became rows.
+/// Number of written and lost facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Rows that are on disk.
+    /// Rows on disk.
     pub written: u64,
-    /// Facts that are not.
+    /// Facts that were lost.
     pub lost: u64,
 }
 
 enum Job {
     Note(u64, Fact),
-    /// Compares the end of the log with the anchor, and keeps it again: others may have written.
+    /// Compares the end of the log with the anchor, and stores it again, because other processes may have written.
     CatchUp(u64),
-    /// Acknowledges what is wrong with the log.
+    /// Acknowledges the problems of the log.
     Acknowledge {
         at: u64,
         reason: String,
         who: String,
         done: SyncSender<io::Result<()>>,
     },
-    /// Everything before it is on disk, or was given up, when this is answered.
+    /// Answered when everything before it is on disk, or was given up.
     Flush(SyncSender<()>),
 }
 
 impl Audit {
-    /// A log at this place. A process that owns the state directory gives an anchor, which keeps the end of the log.
+    /// Opens a log. The process that owns the state directory passes an anchor, which stores the end of the log.
     pub fn open(
         location: Location,
         now_ms: impl Fn() -> u64 + Send + Sync + 'static,
@@ -85,29 +86,29 @@ impl Audit {
         })))
     }
 
-    /// Takes a fact. Never waits for the disk.
+    /// Records a fact. Never waits for the disk.
     pub fn note(&self, fact: Fact) {
         let Some(book) = &self.0 else { return };
         book.counts.noted[fact.what() as usize].fetch_add(1, Ordering::Relaxed);
         let note = Job::Note((book.now_ms)(), fact);
         let is_taken = book.writer().is_some_and(|writer| writer.try_send(note).is_ok());
         if !is_taken {
-            // The writer says so in the log and in the file as soon as it gets to it.
+            // The writer reports it in the log and in the file as soon as possible.
             book.counts.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Compares the end of the log with its anchor, records a break, and keeps the end, also if another process has
-    /// written since. Does nothing if there is no anchor.
+    /// Compares the end of the log with its anchor, records a break, and stores the end, even if another process has
+    /// written since. Does nothing without an anchor.
     pub fn catch_up(&self) {
         let Some(book) = self.0.as_ref().filter(|book| book.anchor.is_some()) else { return };
         if let Some(writer) = book.writer() {
-            // If so many wait, it is kept with the last of them.
+            // If the queue is full, the end is stored with the last queued fact.
             writer.try_send(Job::CatchUp((book.now_ms)())).ok();
         }
     }
 
-    /// Adds a row that acknowledges everything that is wrong with the log as it is now. Blocks until it is on disk.
+    /// Appends a row that acknowledges all current problems of the log. Blocks until it is on disk.
     pub fn acknowledge(&self, reason: &str, who: &str) -> io::Result<()> {
         let gone = || io::Error::other("the audit log is not written by this process");
         let book = self.0.as_ref().ok_or_else(gone)?;
@@ -118,7 +119,7 @@ impl Audit {
         wait.recv().unwrap_or_else(|_closed| Err(gone()))
     }
 
-    /// Waits until everything that was taken is on disk, or was given up.
+    /// Waits until all queued facts are on disk, or were given up.
     pub fn flush(&self) {
         let Some(writer) = self.0.as_ref().and_then(|book| book.writer.get()?.as_ref()) else { return };
         let (done, wait) = mpsc::sync_channel(1);
@@ -128,14 +129,14 @@ impl Audit {
         }
     }
 
-    /// How often each thing happened that did.
+    /// Returns the number of facts by kind, without those that never happened.
     pub fn noted(&self) -> Vec<(What, u64)> {
         let Some(book) = &self.0 else { return Vec::new() };
         let counts = book.counts.noted.iter().map(|count| count.load(Ordering::Relaxed));
         What::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How many facts became rows.
+    /// Returns the number of written and lost facts.
     pub fn counts(&self) -> Counts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = self.0.as_ref().map(|book| &book.counts);
@@ -172,13 +173,13 @@ struct Writer {
     pen: Pen,
     location: Location,
     counts: Arc<Totals>,
-    /// How many lost ones are told in the file.
+    /// Number of lost facts already recorded in the file.
     told_lost: u64,
     is_failing: bool,
 }
 
 impl Writer {
-    /// Writes until nobody is left who could tell anything.
+    /// Writes until all senders are gone.
     fn work(mut self, told: &Receiver<Job>) {
         while let Ok(first) = told.recv() {
             let (mut facts, mut waiting, mut behind) = (Vec::new(), Vec::new(), None);
@@ -190,7 +191,7 @@ impl Writer {
                     Job::Acknowledge { at, reason, who, done } => {
                         self.write(std::mem::take(&mut facts));
                         let added = self.pen.acknowledge(&reason, &who, at);
-                        // Who asked may be gone.
+                        // The caller may be gone.
                         done.send(self.heed(added).map(|_| ())).ok();
                     }
                     Job::Flush(done) => waiting.push(done),
@@ -206,7 +207,7 @@ impl Writer {
             }
             self.write(facts);
             for done in waiting {
-                // Who asked may be gone.
+                // The caller may be gone.
                 done.send(()).ok();
             }
         }
@@ -233,7 +234,7 @@ impl Writer {
         }
     }
 
-    /// Says in the log what was found wrong.
+    /// Logs a break that was found.
     fn heed(&self, added: io::Result<Added>) -> io::Result<Added> {
         let added = added?;
         if let Some(broken) = &added.broken {
@@ -244,7 +245,7 @@ impl Writer {
         Ok(added)
     }
 
-    /// Says once that it does not work.
+    /// Logs once that writing fails.
     fn tell(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
             let folder = self.location.folder.display();
@@ -261,7 +262,7 @@ impl fmt::Debug for Audit {
     }
 }
 
-/// Two are equal if they are the same book.
+/// Handles are equal if they share the same log.
 impl PartialEq for Audit {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -352,7 +353,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let location = Location::in_state(state.path());
         let place = location.folder.clone();
-        // A file where the folder belongs: nothing can be written, by root neither.
+        // A file in place of the folder: nothing can be written, not even by root.
         fs::write(&place, "in the way").unwrap();
         let audit = Audit::open(location, || 0, None);
         (0..3).for_each(|_| audit.note(Fact::new(What::Egress)));

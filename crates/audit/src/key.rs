@@ -1,4 +1,4 @@
-//! The key of the chain: rows carry an HMAC, so that a chain cannot be made anew by a program that only knows the format.
+//! Key of the chain: rows carry an HMAC, so that a program that only knows the format cannot forge a chain.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use crate::chain::Digest;
 
 const BYTES: usize = 32;
 
-/// The secret that rows are signed with.
+/// Secret that rows are signed with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; BYTES]);
 
@@ -62,12 +62,12 @@ impl Key {
         Ok(key)
     }
 
-    /// The signature of some bytes.
+    /// Signs some bytes.
     pub(crate) fn sign(&self, bytes: &[u8]) -> Digest {
         Digest::from(<[u8; BYTES]>::from(self.mac(bytes).finalize().into_bytes()))
     }
 
-    /// Whether this is the signature of some bytes. Takes the same time for every wrong one.
+    /// True if this is the signature of some bytes. Compares in constant time.
     pub(crate) fn has_signed(&self, bytes: &[u8], signature: Digest) -> bool {
         self.mac(bytes).verify_slice(&signature.bytes()).is_ok()
     }

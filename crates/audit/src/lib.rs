@@ -1,11 +1,11 @@
-//! What happened that matters to whoever guards the house, in a file that cannot be changed unseen.
+//! Tamper-evident security audit log.
 //!
-//! A [`Fact`] is metadata only: who, what, when, how it ended, and hashes; never what was said. Each row holds the digest
-//! of the row before it and an HMAC, so a row that is changed, taken out or moved shows ([`verify`]). The end is also kept
-//! elsewhere ([`Anchor`]) and compared before rows are added: a log that does not end where it should gets a row that
-//! says so, and stays broken until the owner acknowledges it. Rooms hold an [`Audit`], which takes a fact without
-//! waiting for the disk; one thread writes. This crate refuses to know the rooms, the journal and the config. Start with
-//! `fact`, then `chain` and `verify` (pure), `pen` (the files) and `handle`.
+//! A [`Fact`] is metadata only: who, what, when, the outcome, and hashes; never content. Each row contains the digest
+//! of the preceding row and an HMAC, so a row that is changed, removed or moved is detected ([`verify`]). The end is
+//! also stored elsewhere ([`Anchor`]) and compared before rows are added: a log that does not end where it should gets
+//! a row that records the break, and stays broken until the owner acknowledges it. Other crates hold an [`Audit`],
+//! which accepts a fact without waiting for the disk; one thread writes. This crate does not depend on its users, the
+//! journal or the config. Start with `fact`, then `chain` and `verify` (pure), `pen` (the files) and `handle`.
 #![warn(missing_docs)]
 
 mod anchor;

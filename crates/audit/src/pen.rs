@@ -1,8 +1,9 @@
-//! Adds rows to the file of the day. Several processes may: each holds the folder's lock while it writes.
+//! Writer of the log: appends rows to the file of the day. Several processes may write; each holds the folder's lock
+//! meanwhile.
 //!
-//! Before rows are added, the end of the log is compared with the one that is known: the row that this process wrote
-//! last, or the one that the [`Anchor`] keeps. Rows that another process has added since are in order if they are
-//! signed and follow it. Anything else is a break, which gets a row of its own.
+//! Before rows are appended, the end of the log is compared with the known one: the last row that this process wrote,
+//! or the one stored by the [`Anchor`]. Rows that another process has added since are valid if they are signed and
+//! follow it. Anything else is a break, which gets a row of its own.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,32 +22,32 @@ use crate::{
     verify::Check,
 };
 
-/// No row is longer: its values are bounded.
+/// Maximum length of a row: its values are bounded.
 const LONGEST_ROW: u64 = 64 * 1024;
 
-/// Who writes.
+/// Writer of a log.
 pub(crate) struct Pen {
     location: Location,
     anchor: Option<Arc<dyn Anchor>>,
     expected: Expected,
     ledger: Ledger,
-    /// Whether the ledger has more than the anchor.
+    /// True if the ledger has changes that are not in the anchor.
     is_ledger_new: bool,
-    /// How many bytes were cut off that a crash left of a row, and nobody was told of.
+    /// Number of bytes of torn rows that were cut off after a crash and are not recorded yet.
     torn: u64,
 }
 
-/// Where the log should end, before it is looked at.
+/// Expected end of the log.
 enum Expected {
-    /// The anchor was not asked yet.
+    /// The anchor was not read yet.
     Unknown,
-    /// There is no anchor, or it has not kept anything.
+    /// There is no anchor, or it has not stored anything.
     Anything,
-    /// The anchor has lost what it knew of a log: whatever the end is, rows may be missing.
+    /// The anchor has lost its information about a log: whatever the end is, rows may be missing.
     Lost,
-    /// By the anchor, or later.
+    /// This row or a later one, according to the anchor.
     Row(Head),
-    /// Where this process wrote last.
+    /// The last row written by this process.
     End(End),
 }
 
@@ -54,25 +55,25 @@ enum Expected {
 struct End {
     path: PathBuf,
     length: u64,
-    /// How long the last row is, with the end of its line; 0 if the file has none.
+    /// Length of the last row, with its line break; 0 if the file has none.
     row: u64,
     head: Head,
 }
 
-/// What adding rows came to.
+/// Result of appending rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Added {
-    /// Where the log ends; `None` if there is no log.
+    /// End of the log; `None` if there is no log.
     pub(crate) head: Option<Head>,
-    /// The break that was found.
+    /// Break that was found.
     pub(crate) broken: Option<Break>,
 }
 
-/// The end as it is, and the break if it is not the one that was expected.
+/// Actual end, and the break if it is not the expected one.
 struct Seen {
     end: Option<End>,
     broken: Option<(Break, Head)>,
-    /// Whether a row must say that the end is kept elsewhere.
+    /// True if a row must state that the end is anchored.
     needs_mark: bool,
 }
 
@@ -82,7 +83,8 @@ impl Pen {
         Self { location, anchor, expected, ledger, is_ledger_new: false, torn: 0 }
     }
 
-    /// Compares the end of the log with the one that is known, records a break, and keeps the end, whoever wrote last.
+    /// Compares the end of the log with the known one, records a break, and stores the end, whichever process wrote
+    /// last.
     pub(crate) fn catch_up(&mut self, now: u64) -> io::Result<Added> {
         self.ask_anchor()?;
         let is_empty = files::all(&self.location.folder)?.is_empty();
@@ -92,13 +94,13 @@ impl Pen {
         self.write(&[], now)
     }
 
-    /// Adds rows and makes them safe, all or none.
+    /// Appends rows and syncs them, all or none.
     pub(crate) fn write(&mut self, facts: &[(u64, Fact)], now: u64) -> io::Result<Added> {
         let _lock = lock(&self.location.folder)?;
         self.write_locked(facts, now)
     }
 
-    /// Adds a row that acknowledges everything that is wrong with the log as it is now.
+    /// Appends a row that acknowledges all current problems of the log.
     pub(crate) fn acknowledge(&mut self, reason: &str, who: &str, now: u64) -> io::Result<Added> {
         let _lock = lock(&self.location.folder)?;
         let before = self.write_locked(&[], now)?;
@@ -118,7 +120,7 @@ impl Pen {
         let key = Key::load_or_create(&self.location.key)?;
         let Seen { end, broken, needs_mark } = self.look(&key, now)?;
         if needs_mark && self.anchor.is_some() {
-            // First, so that a crash leaves no row that says that an end was kept which never was.
+            // Stored first, so that a crash leaves no row about an anchor that was never stored.
             self.keep_ledger(None);
         }
         let mut head = end.as_ref().map_or_else(Head::default, |end| end.head);
@@ -164,7 +166,7 @@ impl Pen {
         let folder = &self.location.folder;
         let today = files::of_day(folder, now);
         let is_new = end.as_ref().is_none_or(|end| end.path < today);
-        // The file of a later day stays the last one, also when the clock goes back.
+        // The file of a later day stays the last one, even if the clock is set back.
         let (path, length) = match end {
             Some(end) if !is_new => (end.path, end.length),
             Some(_) | None => (today, 0),
@@ -176,7 +178,7 @@ impl Pen {
         Ok(End { path, length: length + text.len() as u64, row, head })
     }
 
-    /// Learns from the anchor where the log should end, once.
+    /// Reads the expected end from the anchor, once.
     fn ask_anchor(&mut self) -> io::Result<()> {
         let Expected::Unknown = self.expected else { return Ok(()) };
         let Some(anchor) = &self.anchor else {
@@ -193,7 +195,7 @@ impl Pen {
         Ok(())
     }
 
-    /// Whether a row says that the end was kept.
+    /// True if a row states that the end was anchored.
     fn is_marked(&self) -> io::Result<bool> {
         let key = Key::load(&self.location.key)?;
         let mut check = Check::new(key.as_ref());
@@ -203,7 +205,7 @@ impl Pen {
         Ok(check.is_anchored)
     }
 
-    /// Finds the end, and whether it is the one that was expected. To be called with the lock.
+    /// Finds the end, and checks whether it is the expected one. Must be called with the lock held.
     fn look(&mut self, key: &Key, now: u64) -> io::Result<Seen> {
         let needs_mark = self.anchor.is_some() && !self.ledger.is_marked;
         if let Expected::End(end) = &self.expected
@@ -226,13 +228,13 @@ impl Pen {
             }
         };
         let broken = expected.err().map(|expected| (Break::new(now, expected, found), expected.unwrap_or_default()));
-        // After a crash between the row and the note of it, the row is there.
+        // After a crash between writing the row and storing the mark, the row exists.
         let needs_mark = needs_mark && broken.is_none() && !self.is_marked()?;
         self.ledger.is_marked |= !needs_mark && self.anchor.is_some();
         Ok(Seen { end, broken, needs_mark })
     }
 
-    /// Whether a row is still there, and all that follow it belong to the chain.
+    /// True if a row still exists, and all rows after it belong to the chain.
     fn follows(&self, row: Head, found: Head, key: &Key) -> io::Result<bool> {
         if row == found {
             return Ok(true);
@@ -261,7 +263,7 @@ impl Pen {
     }
 }
 
-/// Takes the lock of a folder, which is made if it is missing.
+/// Locks a folder; creates it if it is missing.
 fn lock(folder: &Path) -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let lock = private().truncate(false).open(folder.join("lock"))?;
@@ -275,18 +277,18 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Adds bytes to a file of a known length. What could not be added whole is taken away again.
+/// Appends bytes to a file of a known length. A partial write is truncated again.
 fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
     let mut file = private().truncate(false).open(path)?;
     let written =
         file.seek(SeekFrom::Start(length)).and_then(|_| file.write_all(bytes)).and_then(|()| file.sync_data());
     written.inspect_err(|_| {
-        // If this fails, too, the next writer finds a row that is not whole.
+        // If this fails as well, the next writer finds an incomplete row.
         file.set_len(length).ok();
     })
 }
 
-/// Whether the log still ends with the row that this process wrote. Reads that row only.
+/// True if the log still ends with the row that this process wrote. Reads only that row.
 fn is_last(end: &End, folder: &Path) -> io::Result<bool> {
     let is_newest = files::all(folder)?.last() == Some(&end.path);
     if !is_newest || end.row == 0 {
@@ -302,7 +304,7 @@ fn is_last(end: &End, folder: &Path) -> io::Result<bool> {
     Ok(row.strip_suffix(b"\n").is_some_and(|row| Digest::of(row) == end.head.digest))
 }
 
-/// Finds the last row, and cuts off what a crash left of another; says how many bytes that were.
+/// Finds the last row, and cuts off a torn one; returns the number of bytes cut off.
 fn find(folder: &Path) -> io::Result<(Option<End>, u64)> {
     let files = files::all(folder)?;
     let Some(newest) = files.last() else { return Ok((None, 0)) };
@@ -311,7 +313,7 @@ fn find(folder: &Path) -> io::Result<(Option<End>, u64)> {
     for path in files.iter().rev() {
         if let Some(line) = last_line(path)? {
             row = if path == newest { line.len() as u64 + 1 } else { 0 };
-            // A row that was made unreadable is still the one that the next one follows.
+            // A row that was made unreadable is still the predecessor of the next one.
             head = Some(match Head::at(&line) {
                 Some(head) => head,
                 None => Head { rows: files::rows(folder)?.len() as u64, digest: Digest::of(&line) },
@@ -323,7 +325,7 @@ fn find(folder: &Path) -> io::Result<(Option<End>, u64)> {
     Ok((Some(End { path: newest.clone(), length, row, head }), torn))
 }
 
-/// Cuts off a row that is not whole: how long the file is then, and how much that was.
+/// Cuts off an incomplete row; returns the new length of the file and the number of bytes cut off.
 fn mend(path: &Path) -> io::Result<(u64, u64)> {
     let (from, tail) = files::tail(path, LONGEST_ROW)?;
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -334,7 +336,7 @@ fn mend(path: &Path) -> io::Result<(u64, u64)> {
     Ok((length, torn))
 }
 
-/// The last whole line of a file.
+/// Returns the last complete line of a file.
 fn last_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let (_, tail) = files::tail(path, LONGEST_ROW)?;
     let Some(whole) = tail.strip_suffix(b"\n") else { return Ok(None) };
@@ -363,7 +365,7 @@ mod tests {
         numbers.map(|n| (n, fact(n))).collect()
     }
 
-    /// A state directory, its log, and what is kept of it.
+    /// A state directory, its log, and its anchor.
     struct Log {
         _state: tempfile::TempDir,
         location: Location,
@@ -377,7 +379,7 @@ mod tests {
             Self { _state: state, location, anchor: Arc::default() }
         }
 
-        /// With so many rows, the first of which says that the end is kept.
+        /// Creates a log with this many rows, the first of which states that the end is anchored.
         fn with_rows(count: u64) -> Self {
             let log = Self::new();
             log.owner().write(&facts(1..count), 0).unwrap();
@@ -422,7 +424,7 @@ mod tests {
         let mut pen = log.command();
         pen.write(&[(0, fact(1)), (1, fact(2))], 1).unwrap();
         pen.write(&[(DAY, fact(3))], DAY).unwrap();
-        // The clock went back.
+        // The clock was set back.
         pen.write(&[(5, fact(4))], 5).unwrap();
         let places: Vec<_> = rows(&log.location.folder).unwrap().into_iter().map(|row| row.place).collect();
         assert_eq!(
@@ -520,7 +522,7 @@ mod tests {
                 let added = pen.write(&[(5, fact(9))], 5).unwrap();
                 assert!(added.broken.is_some(), "{attack}, running: {is_running}");
                 for _ in 0..3 {
-                    // A start, and rows, which find nothing new.
+                    // Another start and more rows find nothing new.
                     assert_eq!(log.owner().write(&[(6, fact(10))], 6).unwrap().broken, None, "{attack}");
                 }
                 let found = log.verify().problems;
@@ -595,7 +597,7 @@ mod tests {
         assert_eq!((&report.problems[..], report.acknowledged[0].problems.len()), (&[][..], 3), "{report:?}");
         let lines = log.lines();
         assert!(lines[7].contains("disk was restored"), "{lines:?}");
-        // Another change below the acknowledgement is not covered by it.
+        // The acknowledgement does not cover another change before it.
         for row in 0..7 {
             let mut changed = lines.clone();
             changed[row] = changed[row].replacen(":", ": ", 1);
@@ -604,7 +606,7 @@ mod tests {
         }
         log.put(&lines);
         assert_eq!(log.verify().problems, []);
-        // Nor is a later break.
+        // Nor does it cover a later break.
         log.put(&lines[..8]);
         assert!(log.owner().catch_up(7).unwrap().broken.is_some());
         assert_eq!(log.verify().problems.len(), 2);
@@ -617,7 +619,7 @@ mod tests {
         let (kept, old) = (before.anchor.load().unwrap(), fs::read(before.file()).unwrap());
         before.owner().write(&facts(3..6), 0).unwrap();
         let (new, key) = (fs::read(before.file()).unwrap(), fs::read(&before.location.key).unwrap());
-        // Any part of what was added is on disk, and the anchor is as it was.
+        // Any part of the new rows may be on disk, while the anchor is unchanged.
         let ends = (old.len()..=new.len()).filter(|end| new[..*end].ends_with(b"\n"));
         for length in ends.chain((old.len()..new.len()).step_by(29)) {
             let mut log = Log::new();
@@ -633,12 +635,12 @@ mod tests {
 
     #[test]
     fn h3_no_crash_at_the_first_rows_is_taken_for_a_lost_journal() {
-        // What is kept soon is lost in every crash; what is kept at once is not.
+        // Deferred writes are lost in every crash; immediate ones are not.
         let log = Log { anchor: Arc::new(MemoryAnchor::late()), ..Log::new() };
         for n in 0..3 {
             assert_eq!(log.owner().write(&facts(n..n + 1), n).unwrap().broken, None);
         }
-        // The row that says that the end is kept is there, and the note of it is not.
+        // The row about the anchor exists, but the mark was not stored.
         let ledger = Some(Ledger::default());
         let log = Log { anchor: Arc::new(MemoryAnchor::with(Anchored { head: None, ledger })), ..log };
         assert_eq!(log.owner().write(&facts(4..5), 4).unwrap().broken, None);
@@ -660,7 +662,7 @@ mod tests {
         let told = log.told();
         assert_eq!(told[3..], ["4 config.written", "5 audit.anchored", "6 exec.started"]);
         assert_eq!(log.verify().problems, []);
-        // And the signed rows hold them.
+        // The signed rows are protected as well.
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replacen("wrong token", "right token", 1)).unwrap();
         let place = "audit-20260101.jsonl line 4".to_owned();

@@ -1,4 +1,4 @@
-//! Checks a chain: its links, its signatures, and what is kept elsewhere of its end. Pure.
+//! Verifies a chain: its links, its signatures, and the stored end. Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,144 +11,144 @@ use crate::{
     key::Key,
 };
 
-/// What is wrong with a log.
+/// A problem of a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// There is a line that is no row.
+    /// A line that is not a row.
     #[error("{place}: this line is no row: it was changed or damaged")]
     NoRow {
-        /// The file and the line.
+        /// File name and line number.
         place: String,
     },
-    /// The row is not the one that follows.
+    /// A row that is not the next one.
     #[error("{place}: row {found} stands where row {expected} belongs: rows were taken out, put in or moved")]
     OutOfOrder {
-        /// The file and the line.
+        /// File name and line number.
         place: String,
-        /// Which row belongs there.
+        /// Expected sequence number.
         expected: u64,
-        /// Which row is there.
+        /// Actual sequence number.
         found: u64,
     },
-    /// The row before is not the one that this row followed.
+    /// The preceding row is not the one that this row followed.
     #[error("{place}: the row before row {seq} is not the one that was written: it was changed")]
     Changed {
-        /// The file and the line.
+        /// File name and line number.
         place: String,
-        /// The row that shows it.
+        /// Sequence number of the row that shows it.
         seq: u64,
     },
-    /// Rows whose signature is not of the key of this log.
+    /// Rows with a signature of another key.
     #[error("{place}: rows {from} to {to} are not signed with the key of this log: they were changed or made anew")]
     Forged {
-        /// The file and the line of the first.
+        /// File name and line number of the first one.
         place: String,
-        /// The first row.
+        /// First row.
         from: u64,
-        /// The last row.
+        /// Last row.
         to: u64,
     },
-    /// A row without a signature after rows that have one.
+    /// A row without a signature after signed rows.
     #[error(
         "{place}: row {seq} is not signed, but earlier rows are: it was put in, or written by an older version of Homard"
     )]
     Unsigned {
-        /// The file and the line.
+        /// File name and line number.
         place: String,
-        /// The row.
+        /// Sequence number.
         seq: u64,
     },
     /// The key is missing.
     #[error("rows from {from} on cannot be checked: the key of this log is missing; restore audit.key from a backup")]
     NoKey {
-        /// The first row that has a signature.
+        /// First signed row.
         from: u64,
     },
     /// The end is missing.
     #[error("the end was cut off: there are {found} rows, and the journal knows of {expected}")]
     Cut {
-        /// How many rows there were.
+        /// Number of rows according to the journal.
         expected: u64,
-        /// How many there are.
+        /// Actual number of rows.
         found: u64,
     },
-    /// The row that the journal knows is another.
+    /// The row stored by the journal differs.
     #[error("row {seq} is not the one that the journal knows: it was changed")]
     NotAsKept {
-        /// The row.
+        /// Sequence number.
         seq: u64,
     },
     /// A break that was recorded in the log when it was found.
     #[error("{place}: a break was recorded at {}: {what}", iso(*.at_ms))]
     Recorded {
-        /// The file and the line.
+        /// File name and line number.
         place: String,
-        /// When it was found, in milliseconds since the epoch.
+        /// Time of detection in milliseconds since the epoch.
         at_ms: u64,
-        /// What was found.
+        /// Description of the break.
         what: String,
     },
-    /// Breaks that the journal has recorded and no acknowledgement covers.
+    /// Breaks recorded by the journal that no acknowledgement covers.
     #[error("the journal recorded {count} break(s) that are not acknowledged; the last at {}: {}", iso(.last.at_ms), .last.what())]
     InJournal {
-        /// How many.
+        /// Number of breaks.
         count: u64,
-        /// The last of them.
+        /// Last break.
         last: Break,
     },
-    /// The journal has lost what it knew of this log.
+    /// The journal has lost its information about this log.
     #[error("the journal does not know this log any more: it was replaced, or removed")]
     NoAnchor,
-    /// A checkpoint is not of this log.
+    /// A checkpoint does not belong to this log.
     #[error(
         "the checkpoint of row {seq} is not of this log: rows were removed or replaced, or an older copy was restored"
     )]
     NotAsShipped {
-        /// The row.
+        /// Sequence number.
         seq: u64,
     },
 }
 
-/// What is known of a log outside its files.
+/// Evidence about a log from outside its files.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
-    /// The key that rows are signed with.
+    /// Key that rows are signed with.
     pub key: Option<Key>,
-    /// The end by the journal.
+    /// End stored by the journal.
     pub kept: Option<Head>,
-    /// The breaks by the journal; `None` if it has never kept this log, or is of an older version.
+    /// Breaks stored by the journal; `None` if it has never stored this log, or is of an older version.
     pub ledger: Option<Ledger>,
     /// Ends that were shipped elsewhere, oldest first.
     pub checkpoints: Vec<Head>,
 }
 
-/// Problems that the owner has acknowledged.
+/// Problems that the owner acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// The row that says so.
+    /// Sequence number of the acknowledging row.
     pub seq: u64,
-    /// When, in milliseconds since the epoch.
+    /// Time in milliseconds since the epoch.
     pub at_ms: u64,
-    /// Why, in the owner's words.
+    /// Reason given by the owner.
     pub reason: String,
-    /// What it covers.
+    /// Problems that it covers.
     pub problems: Vec<Problem>,
 }
 
-/// What a check of a chain found.
+/// Result of verifying a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Where it ends.
+    /// End of the chain.
     pub head: Head,
-    /// How many rows were read.
+    /// Number of rows read.
     pub rows: u64,
-    /// What is wrong and not acknowledged, in order.
+    /// Problems that are not acknowledged, in order.
     pub problems: Vec<Problem>,
-    /// What was acknowledged, in order.
+    /// Acknowledgements, in order.
     pub acknowledged: Vec<Acknowledgement>,
 }
 
-/// Checks all rows, each with its place, against what is known elsewhere.
+/// Verifies all rows, each with its location, against external evidence.
 pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence: &Evidence) -> Report {
     let mut check = Check::new(evidence.key.as_ref());
     let outside = evidence.kept.iter().chain(&evidence.checkpoints).filter(|head| head.rows > 0);
@@ -180,21 +180,21 @@ pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence:
     Report { head, rows, problems, acknowledged }
 }
 
-/// A check that goes from row to row.
+/// Verification state, advanced row by row.
 pub(crate) struct Check<'a> {
     key: Option<&'a Key>,
     pub(crate) head: Head,
     rows: u64,
-    /// Whether a row was signed: then all that follow are.
+    /// True once a row was signed: all later rows must be.
     is_signed: bool,
     is_key_missed: bool,
-    /// Whether a row says that the journal keeps the end.
+    /// True if a row states that the journal anchors the end.
     pub(crate) is_anchored: bool,
     pub(crate) problems: Vec<Problem>,
     acknowledged: Vec<Acknowledgement>,
-    /// How many breaks of the journal are acknowledged.
+    /// Number of acknowledged breaks of the journal.
     acknowledged_breaks: u64,
-    /// Of all lines so far: an acknowledgement covers exactly these.
+    /// Hash of all lines so far: an acknowledgement covers exactly these.
     content: Sha256,
 }
 
@@ -214,17 +214,17 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A check of what follows a row.
+    /// Starts a verification after a row.
     pub(crate) fn after(row: &[u8], head: Head, key: &'a Key) -> Self {
         Self { head, is_signed: signed(row).is_some(), ..Self::new(Some(key)) }
     }
 
-    /// Whether every row follows the one before it. Breaks that were recorded are in order.
+    /// True if every row follows its predecessor. Recorded breaks are allowed.
     pub(crate) fn is_whole(&self) -> bool {
         self.problems.iter().all(|problem| matches!(problem, Problem::Recorded { .. }))
     }
 
-    /// The digest of all lines so far.
+    /// Returns the digest of all lines so far.
     pub(crate) fn covered(&self) -> Digest {
         Digest::from(<[u8; 32]>::from(self.content.clone().finalize()))
     }
@@ -260,7 +260,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the row has a signature, which is right.
+    /// True if the row has a valid signature.
     fn check_signature(&mut self, place: &str, seq: u64, line: &[u8]) -> bool {
         let Some((body, signature)) = signed(line) else {
             if self.is_signed {
@@ -285,7 +285,7 @@ impl<'a> Check<'a> {
         false
     }
 
-    /// What a signed row says about the log itself.
+    /// Interprets a signed row about the log itself.
     fn heed(&mut self, place: String, link: &Link) {
         if link.what == What::Anchored.name() {
             self.is_anchored = true;
@@ -306,7 +306,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// A time, for people.
+/// Formats a time for people.
 fn iso(at_ms: u64) -> String {
     let at = i64::try_from(at_ms).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
     at.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -339,7 +339,7 @@ mod tests {
         verify(placed, &Evidence { key: Some(Key::fixed(KEY)), kept, ..Evidence::default() }).problems
     }
 
-    /// What is found besides signatures that do not fit.
+    /// Returns the problems other than invalid signatures.
     fn places(lines: &[Vec<u8>], kept: Option<Head>) -> Vec<Problem> {
         let mut found = problems(lines, kept);
         found.retain(|problem| !matches!(problem, Problem::Forged { .. }));
@@ -359,7 +359,7 @@ mod tests {
     fn what_was_not_touched_is_in_order() {
         let (lines, head) = chain(100);
         assert_eq!(problems(&lines, Some(head)), []);
-        // What is kept elsewhere may lag behind.
+        // The stored end may lag behind.
         assert_eq!(problems(&lines, Some(chain(60).1)), []);
         assert_eq!(problems(&[], None), []);
         assert_eq!(problems(&[], Some(Head::default())), []);
@@ -420,7 +420,7 @@ mod tests {
             lines.truncate(usize::try_from(left).unwrap());
             assert_eq!(problems(&lines, Some(head)), [Problem::Cut { expected: 1000, found: left }]);
         }
-        // A forged end of the same length is not the one that was kept.
+        // A forged end of the same length differs from the stored one.
         let mut forged = Head::default();
         let lines: Vec<_> = (0..1000)
             .map(|at| {
@@ -445,7 +445,7 @@ mod tests {
         }
         let place = "line 1".to_owned();
         assert_eq!(problems(&lines, None), [Problem::Forged { place, from: 1, to: 5 }]);
-        // Rows without a signature do not follow rows that have one.
+        // Unsigned rows must not follow signed ones.
         let mut lines = end;
         lines.push(format!("{{\"seq\":3,\"at\":0,\"prev\":\"{}\"}}", Digest::of(&lines[1])).into_bytes());
         assert_eq!(problems(&lines, None), [Problem::Unsigned { place: "line 3".to_owned(), seq: 3 }]);
@@ -460,7 +460,7 @@ mod tests {
         let shipped = [chain(5).1, chain(9).1];
         let check = |lines: &[Vec<u8>]| {
             let placed = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
-            // The journal was restored, too: it knows of no more.
+            // The journal was restored as well: it knows of no more rows.
             let kept = Head::at(lines.last().unwrap());
             let key = Some(Key::fixed(KEY));
             verify(placed, &Evidence { key, kept, ledger: None, checkpoints: shipped.to_vec() }).problems

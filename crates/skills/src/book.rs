@@ -1,4 +1,4 @@
-//! The skills that were found, and what became of each.
+//! The discovered skills and their verdicts.
 
 use std::collections::BTreeMap;
 
@@ -8,53 +8,53 @@ use crate::{
     skill::Skill,
 };
 
-/// What was found, judged by a machine and by a user's rules.
+/// Discovered skills, judged by the machine and the user's rules.
 ///
-/// A value: it does not change when files do. Whoever wants to know discovers again and compares.
+/// An immutable snapshot: it does not change with the files. To detect changes, discover again and compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Book {
-    /// Every skill, by name.
+    /// All skills, by name.
     pub skills: Vec<Judged>,
-    /// What is wrong or worth knowing, by path.
+    /// Problems and notes, by path.
     pub problems: Vec<Problem>,
     pub(crate) host: Host,
     rules: Rules,
 }
 
-/// A skill and what became of it.
+/// A skill and its verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// The skill.
     pub skill: Skill,
-    /// What became of it.
+    /// Verdict.
     pub verdict: Verdict,
 }
 
 impl Judged {
-    /// Whether a run may use it.
+    /// True if a run may use it.
     pub fn is_usable(&self) -> bool {
         self.verdict.is_eligible && !self.verdict.is_filtered_out
     }
 }
 
 impl Book {
-    /// Judges what was found.
+    /// Judges the discovered skills.
     pub fn new(found: Found, host: Host, rules: Rules) -> Self {
         let judged = |skill| Judged { verdict: judge(&skill, &host, &rules), skill };
         let skills = found.skills.into_iter().map(judged).collect();
         Self { skills, problems: found.problems, host, rules }
     }
 
-    /// The skills that a run may use, by name.
+    /// Returns the skills that a run may use, by name.
     pub fn usable(&self) -> impl Iterator<Item = &Skill> {
         self.skills.iter().filter(|judged| judged.is_usable()).map(|judged| &judged.skill)
     }
 }
 
-/// The variables that a run's commands get: those that its skills ask for. They hold secrets: for child processes only,
-/// never for a log.
+/// Returns the environment variables for a run's commands: those that its skills request. They contain secrets: for
+/// child processes only, never for a log.
 ///
-/// What is set in our own environment counts before what the rules say, and the first skill that gives one wins.
+/// The process environment takes precedence over the rules, and the first skill that provides a variable wins.
 pub fn variables(book: &Book) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     for skill in book.usable() {
@@ -73,7 +73,7 @@ pub fn variables(book: &Book) -> BTreeMap<String, String> {
     variables
 }
 
-/// Whether a name can be a variable's: others would keep a command from being started at all.
+/// True if a name is valid for a variable: an invalid one would prevent a command from starting.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }

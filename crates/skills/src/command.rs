@@ -8,46 +8,46 @@ use crate::{
     skill::{Dispatch, on_one_line},
 };
 
-/// The most characters that chat services allow in a command's name.
+/// Maximum number of characters of a command name on chat services.
 const NAME_CHARS: usize = 32;
 
-/// The most characters of a command's description.
+/// Maximum number of characters of a command's description.
 const DESCRIPTION_CHARS: usize = 100;
 
-/// The command that takes a skill's name; no skill may have it for its own.
+/// Command that takes a skill's name; no skill may use it as its own.
 const BY_NAME: &str = "skill";
 
-/// A skill that a user may call by `/name`.
+/// A skill that a user may invoke as `/name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlashCommand {
-    /// What follows the slash: one to 32 of `a`–`z`, `0`–`9` and `_`, unlike every other.
+    /// Command name: one to 32 of `a`–`z`, `0`–`9` and `_`; unique.
     pub name: String,
-    /// The skill's name.
+    /// Name of the skill.
     pub skill: String,
-    /// The skill's file.
+    /// File of the skill.
     pub file: PathBuf,
-    /// What it is for, in at most 100 characters.
+    /// Description of at most 100 characters.
     pub description: String,
-    /// What it calls instead of a model.
+    /// Tool that it calls instead of a model.
     pub dispatch: Option<Dispatch>,
 }
 
-/// A message that calls a skill.
+/// A message that invokes a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invocation {
-    /// The command's name.
+    /// Command name.
     pub command: String,
-    /// The skill's name.
+    /// Name of the skill.
     pub skill: String,
-    /// The skill's file.
+    /// File of the skill.
     pub file: PathBuf,
-    /// What follows the name, trimmed.
+    /// Text after the name, trimmed.
     pub args: String,
-    /// What is called instead of a model.
+    /// Tool that is called instead of a model.
     pub dispatch: Option<Dispatch>,
 }
 
-/// The commands of the skills that a run may use; none gets a reserved name.
+/// Returns the commands of the skills that a run may use; none gets a reserved name.
 pub fn commands(book: &Book, reserved: &[&str]) -> Vec<SlashCommand> {
     let mut taken: BTreeSet<String> = reserved.iter().map(|name| name.to_lowercase()).collect();
     taken.insert(BY_NAME.to_owned());
@@ -66,7 +66,7 @@ pub fn commands(book: &Book, reserved: &[&str]) -> Vec<SlashCommand> {
     commands
 }
 
-/// Finds the skill that a message calls by `/name …` or `/skill name …`.
+/// Finds the skill that a message invokes with `/name …` or `/skill name …`.
 pub fn invoke(commands: &[SlashCommand], text: &str) -> Option<Invocation> {
     let (mut name, mut args) = first_word(text.trim().strip_prefix('/')?);
     if name.eq_ignore_ascii_case(BY_NAME) {
@@ -86,7 +86,8 @@ pub fn invoke(commands: &[SlashCommand], text: &str) -> Option<Invocation> {
     })
 }
 
-/// What a model is told in place of the message. It names the file, because a skill that is not in its list may be called.
+/// Returns the text for the model in place of the message. It names the file, because a skill that is not in the
+/// model's list may be invoked.
 pub fn rewrite(invocation: &Invocation) -> String {
     let Invocation { skill, file, args, .. } = invocation;
     let ask = format!("Read the skill \"{skill}\" ({}) and follow it for this request.", file.display());
@@ -98,7 +99,7 @@ fn first_word(text: &str) -> (&str, &str) {
     (word, rest.trim())
 }
 
-/// A name as people type it: the case and the sign between words do not matter.
+/// Normalizes a name: case and the separator between words do not matter.
 fn folded(name: &str) -> String {
     let words: Vec<_> = name.split(|c: char| c.is_whitespace() || matches!(c, '-' | '_')).collect();
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-").to_lowercase()
@@ -112,7 +113,7 @@ fn plain(name: &str) -> String {
     if plain.is_empty() { BY_NAME.to_owned() } else { plain.to_owned() }
 }
 
-/// The name itself, or with the first number that makes it free.
+/// Returns the name itself, or with the first numeric suffix that makes it unique.
 fn free(name: &str, taken: &BTreeSet<String>) -> String {
     let numbered = (2..).map(|number: u64| {
         let end = format!("_{number}");

@@ -1,4 +1,4 @@
-//! Which skills lie in the folders, and which of two with one name is meant.
+//! Discovers skills in their folders and resolves duplicate names.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +12,14 @@ use crate::{
     walk::{Candidate, Kind, Walk},
 };
 
-/// The folders in which skills lie, weakest first: of two skills with one name, the one found later is meant.
+/// Skill folders in increasing precedence: of two skills with one name, the one found later wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roots {
     /// `skills.load.extraDirs`.
     pub extra: Vec<PathBuf>,
     /// Folders of enabled plugins.
     pub plugins: Vec<PathBuf>,
-    /// What is shipped with the program.
+    /// Skills shipped with the program.
     pub bundled: Option<PathBuf>,
     /// `<state>/skills`.
     pub managed: PathBuf,
@@ -32,7 +32,7 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// The usual places for a state directory, a home and a workspace.
+    /// Returns the default folders for a state directory, a home and a workspace.
     pub fn usual(state: &Path, home: Option<&Path>, workspace: &Path) -> Self {
         Self {
             managed: state.join("skills"),
@@ -43,7 +43,7 @@ impl Roots {
         }
     }
 
-    /// Every folder with its kind, weakest first; also what a watcher should watch.
+    /// Returns every folder with its kind, in increasing precedence; also the folders to watch.
     pub fn folders(&self) -> Vec<(Source, &Path)> {
         let extra = self.extra.iter().map(|root| (Source::Extra, root));
         let plugins = self.plugins.iter().map(|root| (Source::Plugin, root));
@@ -63,16 +63,16 @@ impl Roots {
     }
 }
 
-/// How much of a root is read.
+/// Limits on reading a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How far below a root a skill may lie.
+    /// Maximum depth of a skill below a root.
     pub depth: usize,
-    /// How many folders of a root are looked into.
+    /// Maximum number of folders searched in a root.
     pub folders: usize,
-    /// How many skill files of a root are read.
+    /// Maximum number of skill files read in a root.
     pub candidates: usize,
-    /// How many bytes a skill file may have.
+    /// Maximum size of a skill file in bytes.
     pub file_bytes: u64,
 }
 
@@ -82,32 +82,32 @@ impl Default for Limits {
     }
 }
 
-/// What lies in the folders.
+/// Result of the discovery.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
-    /// The skills, by name.
+    /// Skills, by name.
     pub skills: Vec<Skill>,
-    /// What is wrong or worth knowing, by path.
+    /// Problems and notes, by path.
     pub problems: Vec<Problem>,
 }
 
-/// Something about a path that its owner should know; the rest is read all the same.
+/// A note about a path for its owner; the other skills are still read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// What it is about.
+    /// Path.
     pub path: PathBuf,
-    /// The rest of a sentence that begins with the path.
+    /// Remainder of a sentence that starts with the path.
     pub what: String,
-    /// Whether something should be repaired.
+    /// Severity.
     pub level: Level,
 }
 
-/// How much a [`Problem`] matters.
+/// Severity of a [`Problem`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Good to know.
+    /// Informational.
     Info,
-    /// Somebody should repair it.
+    /// Should be repaired.
     Warning,
 }
 
@@ -117,12 +117,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads every root. What cannot be read is left out and told.
+/// Reads every root. Unreadable files are skipped and reported.
 pub fn discover(roots: &Roots, limits: &Limits) -> Found {
     discover_allowed(roots, limits, &|_, _| true)
 }
 
-/// The same, but for files that may not be loaded: `allows` is asked with the real path and the text of each.
+/// Like [`discover`], without files that may not be loaded: `allows` gets the real path and the text of each.
 pub fn discover_allowed(roots: &Roots, limits: &Limits, allows: &dyn Fn(&Path, &str) -> bool) -> Found {
     let mut problems = Vec::new();
     let mut chosen: BTreeMap<String, (Skill, PathBuf)> = BTreeMap::new();
@@ -140,7 +140,7 @@ pub fn discover_allowed(roots: &Roots, limits: &Limits, allows: &dyn Fn(&Path, &
             };
             problems.extend(notes.into_iter().map(|note| warning(&skill.file, note)));
             let (name, file) = (skill.name.clone(), skill.file.clone());
-            // Two roots may be one folder: a home that is also a workspace.
+            // Two roots may be the same folder: a home that is also a workspace.
             if let Some((hidden, its_real)) = chosen.insert(name, (skill, real.clone()))
                 && its_real != real
             {
@@ -158,7 +158,7 @@ pub(crate) fn warning(path: &Path, what: impl Into<String>) -> Problem {
     Problem { path: path.to_owned(), what: what.into(), level: Level::Warning }
 }
 
-/// Reads a candidate; a note without front matter is no skill and no problem.
+/// Reads a candidate; a note without front matter is neither a skill nor a problem.
 fn load(
     candidate: Candidate,
     source: Source,
@@ -183,9 +183,9 @@ fn load(
     })
 }
 
-/// The text of a file, or what is wrong with it.
+/// Reads the text of a file, or returns what is wrong with it.
 fn text(file: &Path, most: u64) -> Result<String, String> {
-    // Asked before it is opened: opening a pipe would wait for whoever writes to it.
+    // Checked before opening: opening a pipe would wait for a writer.
     let meta = fs::metadata(file).map_err(unreadable)?;
     if !meta.is_file() {
         return Err("is not a file".to_owned());

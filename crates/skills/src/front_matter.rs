@@ -1,20 +1,20 @@
-//! The front matter of a skill file, read the way people write it.
+//! Tolerant parser of the front matter of a skill file.
 //!
-//! A JSON5 literal is taken for what it is, and the rest is YAML. Where that fails (a colon in a description is enough),
-//! every `key:` at the start of a line is read by itself, and at last as the text that stands there: one bad line spoils
-//! itself only.
+//! JSON5 literals are parsed as such, and the remainder as YAML. If that fails (a colon in a description is enough),
+//! every `key:` at the start of a line is parsed separately, and finally taken as plain text: an invalid line affects
+//! only itself.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// How many lines that look like keys may belong to a literal before it is taken for broken.
+/// Maximum number of key-like lines in a literal before it counts as broken.
 const KEYS_IN_A_LITERAL: usize = 64;
 
-/// How much YAML's aliases may stand for: a few lines of them can stand for gigabytes.
+/// Limit on the expansion of YAML aliases: a few lines of them can expand to gigabytes.
 const ALIASED: usize = 1_000;
 
-/// What stands between the two `---` of a file.
+/// Content between the two `---` of a file.
 #[derive(Debug, PartialEq)]
 pub struct FrontMatter {
     /// Its keys, or why it is not YAML.
@@ -30,24 +30,24 @@ struct Chunk {
 }
 
 impl FrontMatter {
-    /// Reads a file's text, or says that it has no front matter.
+    /// Parses a file's text; `None` if it has no front matter.
     pub fn read(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
         let block = between_marks(&text)?;
-        // With the mark, an error names the line of the file.
+        // With the marker, an error names the line of the file.
         Some(Self { yaml: yaml(&format!("---\n{block}")), chunks: chunks(block) })
     }
 
-    /// Why it is not YAML, if it is not.
+    /// Returns why it is not YAML, if so.
     pub fn flaw(&self) -> Option<&str> {
         self.yaml.as_ref().err().map(String::as_str)
     }
 
-    /// The value of a key, however its words are joined.
+    /// Returns the value of a key, regardless of how its words are joined.
     pub fn get(&self, key: &str) -> Option<Value> {
         let at = self.chunks.iter().position(|chunk| is_same(&chunk.key, key));
         let chunks = at.map_or(&[][..], |at| &self.chunks[at..]);
-        // Before YAML, which takes the comments of a literal for a part of its keys.
+        // Before YAML, which treats the comments of a literal as parts of its keys.
         let literal = chunks.first().and_then(|chunk| json(after_key(&chunk.text)));
         literal.or_else(|| match &self.yaml {
             Ok(fields) => lookup(fields, key).cloned(),
@@ -56,12 +56,12 @@ impl FrontMatter {
     }
 }
 
-/// Finds a key: `user-invocable`, `user_invocable` and `userInvocable` are one.
+/// Finds a key: `user-invocable`, `user_invocable` and `userInvocable` are equal.
 pub fn lookup<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     fields.get(key).or_else(|| fields.iter().find(|(name, _)| is_same(name, key)).map(|(_, value)| value))
 }
 
-/// Reads a JSON literal with all that JSON5 allows.
+/// Parses a JSON literal with all JSON5 extensions.
 pub(crate) fn json(text: &str) -> Option<Value> {
     let text = text.trim();
     if !text.starts_with(['{', '[']) {
@@ -77,7 +77,7 @@ fn is_same(one: &str, other: &str) -> bool {
     letters(one).eq(letters(other))
 }
 
-/// The lines after the first `---` up to the next, or up to the first blank line where nobody closed it.
+/// Returns the lines after the first `---` up to the next, or up to the first blank line if it is not closed.
 fn between_marks(text: &str) -> Option<&str> {
     let (first, rest) = text.trim_start().split_once('\n')?;
     if first.trim_end() != "---" {
@@ -100,13 +100,13 @@ fn between_marks(text: &str) -> Option<&str> {
 fn yaml(text: &str) -> Result<Map<String, Value>, String> {
     let attempt = |text: &str| {
         let mut options = serde_saphyr::Options::default();
-        // A skill may be called `on`, and `y` is no description; where a yes is asked for, words are understood.
+        // A skill may be called `on`, and `y` is not a description; where a boolean is expected, words are accepted.
         options.strict_booleans = true;
         options.alias_limits.max_total_replayed_events = ALIASED;
         options.with_snippet = false;
         serde_saphyr::from_str_with_options::<Value>(text, options)
     };
-    // YAML forbids tabs before a line's first word; people's editors do not.
+    // YAML forbids tabs for indentation, but editors insert them.
     let read = attempt(text).or_else(|error| match spaced(text) {
         Cow::Borrowed(_) => Err(error),
         Cow::Owned(text) => attempt(&text),
@@ -119,7 +119,7 @@ fn yaml(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// The text with two spaces for every tab that indents.
+/// Replaces every indenting tab by two spaces.
 fn spaced(text: &str) -> Cow<'_, str> {
     if !text.contains('\t') {
         return Cow::Borrowed(text);
@@ -147,24 +147,24 @@ fn key_of(line: &str) -> Option<&str> {
     let (key, rest) = line.split_once(':')?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let is_key = !key.is_empty() && key.chars().all(is_word);
-    // `https://…` at the start of a line is no key.
+    // `https://…` at the start of a line is not a key.
     (is_key && rest.starts_with(|c: char| c.is_whitespace() || matches!(c, '{' | '[' | '"' | '\''))).then_some(key)
 }
 
-/// The value of the first of these; the others follow it in the file and may turn out to be its inside.
+/// Returns the value of the first chunk; the others follow it in the file and may turn out to be part of it.
 fn value(chunks: &[Chunk]) -> Option<Value> {
     let first = chunks.first()?;
     let read = alone(&first.text).or_else(|| literal(chunks)).or_else(|| alone(&indented(&first.text)));
     Some(read.unwrap_or_else(|| Value::String(plain(&first.text))))
 }
 
-/// The value where the lines are YAML by themselves.
+/// Returns the value if the lines are valid YAML on their own.
 fn alone(text: &str) -> Option<Value> {
     let fields = yaml(text).ok()?;
     fields.into_iter().next().map(|(_, value)| value)
 }
 
-/// A literal whose inner keys stand at the start of their lines.
+/// Parses a literal whose inner keys are at the start of their lines.
 fn literal(chunks: &[Chunk]) -> Option<Value> {
     let (first, rest) = chunks.split_first()?;
     let mut text = after_key(&first.text).to_owned();
@@ -181,7 +181,7 @@ fn after_key(text: &str) -> &str {
     text.split_once(':').map_or("", |(_, rest)| rest)
 }
 
-/// The first line and those below it that are indented.
+/// Returns the first line and the indented lines below it.
 fn indented(text: &str) -> String {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
@@ -189,7 +189,7 @@ fn indented(text: &str) -> String {
     first.to_owned() + &below.collect::<String>()
 }
 
-/// The words of a value on one line, without the quotes around them.
+/// Returns the text of a value on one line, without surrounding quotes.
 fn plain(text: &str) -> String {
     let text = indented(text);
     let words = after_key(&text).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! Which skills work here: what the user allows, and what the machine and the config have.
+//! Eligibility of skills: the user's rules, and what the machine and the config provide.
 
 use std::{
     collections::BTreeMap,
@@ -11,23 +11,23 @@ use serde_json::Value;
 
 use crate::skill::{Requires, Skill, Source};
 
-/// Config paths that count as set where the config is silent.
+/// Config paths that count as set if they are absent.
 const ON_BY_DEFAULT: [&str; 2] = ["browser.enabled", "browser.evaluateEnabled"];
 
-/// The machine, as far as skills ask for it.
+/// Properties of the machine that skills depend on.
 #[derive(Clone, Default, PartialEq)]
 pub struct Host {
-    /// The system's Node name: `linux`, `darwin` or `win32`.
+    /// Node's name of the operating system: `linux`, `darwin` or `win32`.
     pub os: String,
-    /// The folders of `PATH`.
+    /// Folders of `PATH`.
     pub path: Vec<PathBuf>,
-    /// The variables that are set and not blank.
+    /// Environment variables that are set and not blank.
     pub env: BTreeMap<String, String>,
     /// The config.
     pub config: Value,
 }
 
-/// Leaves out the config and the values of variables, which may hold secrets.
+/// Omits the config and the values of variables, which may be secrets.
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { os, path, env, config: _ } = self;
@@ -36,7 +36,7 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// Whether a program is on the path.
+    /// True if a program is in `PATH`.
     pub fn has_program(&self, name: &str) -> bool {
         let is_program =
             |file: &Path| fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
@@ -44,7 +44,7 @@ impl Host {
         is_plain && self.path.iter().any(|dir| !dir.as_os_str().is_empty() && is_program(&dir.join(name)))
     }
 
-    /// Whether a dotted path of the config holds something.
+    /// True if a dotted path of the config is set.
     pub fn has_config(&self, path: &str) -> bool {
         let mut parts = path.split('.').filter(|part| !part.is_empty());
         match parts.try_fold(&self.config, |value, part| value.get(part)) {
@@ -58,31 +58,31 @@ impl Host {
     }
 }
 
-/// What the user allows and gives.
+/// The user's rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     /// `skills.entries`, by skill key.
     pub entries: BTreeMap<String, Entry>,
     /// `skills.allowBundled`: keys or names; empty allows all.
     pub allow_bundled: Vec<String>,
-    /// The names that an agent or a channel is limited to; an empty list is none.
+    /// Names that an agent or a channel is limited to; an empty list allows none.
     pub only: Option<Vec<String>>,
 }
 
-/// What the user says about one skill.
+/// The user's settings for one skill.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Whether it is on; it is where this is silent.
+    /// Whether it is enabled; defaults to true.
     pub enabled: Option<bool>,
-    /// The value for its `primaryEnv`.
+    /// Value for its `primaryEnv`.
     pub api_key: Option<String>,
-    /// Values for variables.
+    /// Values for environment variables.
     pub env: BTreeMap<String, String>,
-    /// Why what the entry gives cannot be given, if so: it refers to a variable that is not set.
+    /// Why the values of the entry are unavailable, if so: it refers to a variable that is not set.
     pub fault: Option<String>,
 }
 
-/// Shows no secret: only that there is a key, and the variables' names.
+/// Shows no secrets: only whether there is a key, and the names of the variables.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { enabled, api_key, env, fault: _ } = self;
@@ -94,29 +94,29 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// What became of a skill.
+/// Verdict about a skill.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether it works here.
+    /// True if it works here.
     pub is_eligible: bool,
-    /// Whether the user switched it off.
+    /// True if the user disabled it.
     pub is_disabled: bool,
-    /// Whether it is bundled and not in `skills.allowBundled`.
+    /// True if it is bundled and not in `skills.allowBundled`.
     pub is_blocked_by_allowlist: bool,
-    /// Whether [`Rules::only`] leaves it out. It may work here all the same.
+    /// True if [`Rules::only`] excludes it. It may still be eligible.
     pub is_filtered_out: bool,
-    /// What it lacks.
+    /// Missing requirements.
     pub missing: Missing,
 }
 
-/// What a skill lacks.
+/// Missing requirements of a skill.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// The systems it works on, if this is none of them.
+    /// Supported operating systems, if this is none of them.
     pub os: Vec<String>,
-    /// What it requires and is not there.
+    /// Requirements that are not met.
     pub requires: Requires,
-    /// Why it cannot get what its entry in the config gives, if so.
+    /// Why the values of its config entry are unavailable, if so.
     pub fault: Option<String>,
 }
 
@@ -135,20 +135,20 @@ pub fn judge(skill: &Skill, host: &Host, rules: &Rules) -> Verdict {
     Verdict { is_eligible, is_disabled, is_blocked_by_allowlist, is_filtered_out, missing }
 }
 
-/// What something asks of the machine and the config.
+/// Requirements on the machine and the config.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs<'a> {
-    /// The systems it works on, by their Node names; none means all.
+    /// Supported operating systems, by Node's names; empty for all.
     pub os: &'a [String],
-    /// Whether it works without what it requires.
+    /// True if it works without its requirements.
     pub always: bool,
-    /// What it requires.
+    /// Requirements.
     pub requires: &'a Requires,
-    /// The variable that takes the entry's key.
+    /// Environment variable that takes the entry's key.
     pub primary_env: Option<&'a str>,
 }
 
-/// What it lacks here.
+/// Returns the missing requirements.
 pub fn missing(needs: &Needs<'_>, host: &Host, entry: Option<&Entry>) -> Missing {
     let is_at_home = needs.os.is_empty() || needs.os.contains(&host.os);
     Missing {

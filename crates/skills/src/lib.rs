@@ -1,8 +1,8 @@
-//! Skills: found in their folders, read, judged by what the machine has, and told to a model.
+//! Skills: discovery, parsing, eligibility, and the list for a model.
 //!
-//! Values in, values out: this crate reads the folders it is given and nothing else. It refuses to know the environment,
-//! the config file, sessions and models. Start with [`Skill`] (what a file says), then [`discover`] (which files),
-//! then [`judge`] (which of them work here) and [`Book`] (what becomes of those).
+//! Values in, values out: this crate reads only the folders it is given. It does not depend on the environment, the
+//! config file, sessions or models. Start with [`Skill`] (content of a file), then [`discover`] (which files), then
+//! [`judge`] (which of them are eligible) and [`Book`] (how these are used).
 #![warn(missing_docs)]
 
 mod front_matter;

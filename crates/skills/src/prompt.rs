@@ -1,4 +1,4 @@
-//! The list of skills that a model is shown.
+//! List of skills for the system prompt.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::{
     skill::{Skill, on_one_line},
 };
 
-/// The most characters of a description that are shown.
+/// Maximum number of characters of a description.
 const DESCRIPTION_CHARS: usize = 1_024;
 
 const INTRO: &str = "\
@@ -15,12 +15,12 @@ Skills are instructions for particular kinds of work.
 When one fits the request, read the file at its location before you act, and follow it.
 A relative path in that file starts from the folder in which the file lies.";
 
-/// How long the list may get.
+/// Limits of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptLimits {
-    /// How many skills it names.
+    /// Maximum number of skills.
     pub most: usize,
-    /// How many characters it has in all.
+    /// Maximum number of characters in total.
     pub chars: usize,
 }
 
@@ -30,9 +30,9 @@ impl Default for PromptLimits {
     }
 }
 
-/// The list of skills for a system prompt; empty if there is nothing to list.
+/// Returns the list of skills for a system prompt; empty if there is nothing to list.
 ///
-/// Where it would be too long, it goes without descriptions; where it still is, it says how many skills it leaves out.
+/// If it is too long, descriptions are omitted; if it still is, it states how many skills are omitted.
 pub fn block(book: &Book, limits: &PromptLimits, home: Option<&Path>) -> String {
     let visible: Vec<_> = book.usable().filter(|skill| !skill.is_hidden_from_model).collect();
     let listed = &visible[..visible.len().min(limits.most)];
@@ -46,7 +46,7 @@ pub fn block(book: &Book, limits: &PromptLimits, home: Option<&Path>) -> String 
             return whole;
         }
     }
-    // The longest last line is assumed, so that the real one fits.
+    // The longest possible last line is assumed, so that the real one fits.
     let Some(mut room) = limits.chars.checked_sub(length(&framed(&[], visible.len()))) else { return String::new() };
     let mut items: Vec<_> = listed.iter().map(|skill| item(skill, Detail::Short, home)).collect();
     items.retain(|item| {
@@ -89,7 +89,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// At most so many characters, the last of them an ellipsis if there were more.
+/// Truncates a text to this many characters, with an ellipsis as the last one.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if length(text) <= most {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! What a skill file says about its skill.
+//! Parses a skill file.
 
 use std::path::PathBuf;
 
@@ -6,90 +6,90 @@ use serde_json::{Map, Value};
 
 use crate::front_matter::{FrontMatter, json, lookup};
 
-/// The most characters that a name may have: it stands in every list and in messages to a model.
+/// Maximum number of characters of a name: it is part of every list and of messages to a model.
 const NAME_CHARS: usize = 128;
 
-/// Where `metadata` keeps what is meant for us, newest name first.
+/// Members of `metadata` with our manifest, newest name first.
 const MANIFESTS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
 
-/// A skill as its file describes it.
+/// A skill as described by its file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
-    /// What it is called, on one line.
+    /// Name, on one line.
     pub name: String,
-    /// What it is for, in the author's words.
+    /// Description by the author.
     pub description: String,
-    /// Where to read more.
+    /// URL for more information.
     pub homepage: Option<String>,
-    /// Its name in `skills.entries`.
+    /// Key in `skills.entries`.
     pub key: String,
-    /// The variable that takes the entry's `apiKey`.
+    /// Environment variable that takes the entry's `apiKey`.
     pub primary_env: Option<String>,
-    /// A sign for lists.
+    /// Emoji for lists.
     pub emoji: Option<String>,
-    /// The systems it works on, by their Node names; none means all.
+    /// Supported operating systems, by Node's names; empty for all.
     pub os: Vec<String>,
-    /// Whether it works without what it requires.
+    /// True if it works without its requirements.
     pub always: bool,
-    /// What it needs from the machine and the config.
+    /// Requirements on the machine and the config.
     pub requires: Requires,
-    /// Ways to install what it needs, as written.
+    /// Ways to install its requirements, as written.
     pub install: Vec<Value>,
-    /// Whether it is a slash command.
+    /// True if it is a slash command.
     pub is_user_invocable: bool,
-    /// Whether a model is not told of it.
+    /// True if it is not listed for models.
     pub is_hidden_from_model: bool,
-    /// What its slash command calls instead of a model.
+    /// Tool that its slash command calls instead of a model.
     pub dispatch: Option<Dispatch>,
-    /// Its folder.
+    /// Folder of the skill.
     pub dir: PathBuf,
-    /// Its file.
+    /// File of the skill.
     pub file: PathBuf,
-    /// In which kind of root it was found.
+    /// Kind of root in which it was found.
     pub source: Source,
 }
 
-/// What a skill needs from the machine and the config.
+/// Requirements of a skill on the machine and the config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requires {
-    /// Programs, each of them.
+    /// Programs, all of which are required.
     pub bins: Vec<String>,
-    /// Programs, at least one of them.
+    /// Programs, at least one of which is required.
     pub any_bins: Vec<String>,
-    /// Variables that are set.
+    /// Environment variables that must be set.
     pub env: Vec<String>,
-    /// Dotted paths of the config that hold something.
+    /// Dotted config paths that must be set.
     pub config: Vec<String>,
 }
 
-/// A slash command that goes straight to a tool.
+/// A slash command that calls a tool directly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
-    /// The tool's name.
+    /// Tool name.
     pub tool: String,
 }
 
-/// The kinds of roots in which skills lie, weakest first.
+/// Kinds of skill roots, in increasing precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// `skills.load.extraDirs`.
     Extra,
     /// A plugin's folder.
     Plugin,
-    /// What is shipped with the program.
+    /// Skills shipped with the program.
     Bundled,
-    /// The state directory's.
+    /// Skills in the state directory.
     Managed,
-    /// The user's, shared between agents.
+    /// The user's skills, shared between agents.
     Personal,
-    /// The workspace's, shared between agents.
+    /// The workspace's skills, shared between agents.
     Project,
-    /// The workspace's own.
+    /// The workspace's own skills.
     Workspace,
 }
 
 impl Source {
-    /// What clients call it.
+    /// Returns its name for clients.
     pub fn name(self) -> &'static str {
         match self {
             Self::Extra | Self::Plugin => "openclaw-extra",
@@ -102,13 +102,13 @@ impl Source {
     }
 }
 
-/// Where a skill's text comes from.
+/// Origin of a skill's text.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) dir: PathBuf,
     pub(crate) file: PathBuf,
     pub(crate) source: Source,
-    /// What it is called if it does not say so itself.
+    /// Name to use if the file has none.
     pub(crate) name: String,
 }
 
@@ -125,7 +125,7 @@ pub(crate) enum Error {
     LongName(usize),
 }
 
-/// Reads a skill from its text; what could not be understood, but does no harm, is told beside it.
+/// Parses a skill; harmless parts that could not be understood are returned as notes.
 pub(crate) fn read(text: &str, origin: Origin) -> Result<(Skill, Vec<String>), Error> {
     let matter = FrontMatter::read(text).ok_or(Error::NoFrontMatter)?;
     let text_of = |key: &str| matter.get(key).as_ref().and_then(as_text);
@@ -169,7 +169,7 @@ pub(crate) fn read(text: &str, origin: Origin) -> Result<(Skill, Vec<String>), E
     Ok((skill, notes))
 }
 
-/// The part of `metadata` that is meant for us.
+/// Returns our part of `metadata`.
 pub fn manifest(metadata: Option<Value>, notes: &mut Vec<String>) -> Map<String, Value> {
     let metadata = match metadata {
         Some(Value::String(text)) => json(&text).unwrap_or(Value::String(text)),
@@ -191,7 +191,7 @@ pub fn manifest(metadata: Option<Value>, notes: &mut Vec<String>) -> Map<String,
     }
 }
 
-/// What something needs, as its manifest says.
+/// Parses the requirements of a manifest.
 pub fn requires(value: Option<&Value>) -> Requires {
     let list = |key: &str| value.and_then(Value::as_object).and_then(|all| lookup(all, key)).map(as_list);
     Requires {
@@ -202,13 +202,13 @@ pub fn requires(value: Option<&Value>) -> Requires {
     }
 }
 
-/// The words of a text with one space between them, and nothing that a terminal would obey.
+/// Collapses whitespace and removes control characters.
 pub fn on_one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// The text of a scalar, or of a list's parts; nothing if that is empty.
+/// Returns the text of a scalar or of a list's items; `None` if it is empty.
 pub fn as_text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
@@ -219,7 +219,7 @@ pub fn as_text(value: &Value) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// A list, or words with commas between them.
+/// Returns a list, or the items of a comma-separated text.
 pub fn as_list(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().filter(|item| !item.is_array()).filter_map(as_text).collect(),
@@ -230,7 +230,7 @@ pub fn as_list(value: &Value) -> Vec<String> {
     }
 }
 
-/// Yes or no, in one of the words that people use for it.
+/// Parses a boolean, including common words for it.
 pub fn as_bool(value: &Value) -> Option<bool> {
     match as_text(value)?.to_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),

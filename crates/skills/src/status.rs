@@ -1,4 +1,4 @@
-//! The state of every skill in the shape of `skills.status` and `skills list --json`.
+//! Status of all skills, as returned by `skills.status` and `skills list --json`.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::{
     skill::{Requires, Skill, Source, as_list, as_text},
 };
 
-/// The kinds of installers that clients know, the one to prefer first.
+/// Installer kinds that clients know, in order of preference.
 const INSTALLERS: [&str; 5] = ["uv", "node", "brew", "go", "download"];
 
-/// What clients are told about a workspace's skills.
+/// Builds the report about a workspace's skills for clients.
 ///
-/// Values of the config are not told, only whether they are there: a path may name a channel with its token.
+/// Config values are not included, only whether they are set: a path may refer to a channel with its token.
 pub fn report(book: &Book, workspace: &Path, managed: &Path) -> Value {
     json!({
         "workspaceDir": workspace.to_string_lossy(),
@@ -73,7 +73,7 @@ fn needs(requires: &Requires, os: &[String]) -> Value {
     json!({"bins": bins, "anyBins": any_bins, "env": env, "config": config, "os": os})
 }
 
-/// The way to install what a skill needs; all of them where there is nothing but downloads, which go together.
+/// Returns the preferred installer of a skill; all of them if there are only downloads, which belong together.
 fn installers(skill: &Skill, host: &Host) -> Vec<Value> {
     let ways: Vec<Way<'_>> = skill.install.iter().filter_map(Way::read).filter(|way| way.is_for(&host.os)).collect();
     if !skill.os.is_empty() && !skill.os.contains(&host.os) {
@@ -127,7 +127,7 @@ impl<'a> Way<'a> {
         let last = |url: String| url.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
         let own = self.text("label");
         let label = match self.kind {
-            // The manager is the user's choice, so an author's label would be wrong about it.
+            // The package manager is the user's choice, so an author's label would be wrong about it.
             "node" => with("package", manager).or(own),
             "brew" => own.or_else(|| with("formula", "brew")),
             "go" => own.or_else(|| with("module", "go")),

@@ -1,4 +1,4 @@
-//! The files of a root that may be skills.
+//! Walks a root for files that may be skills.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -12,27 +12,27 @@ use crate::discover::{Limits, Problem, unreadable, warning};
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) file: PathBuf,
-    /// The file without links in its path; this one is opened.
+    /// The file with symlinks resolved; this path is opened.
     pub(crate) real: PathBuf,
     pub(crate) kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A folder's `SKILL.md`.
+    /// `SKILL.md` of a folder.
     Folder,
     /// A file `<root>/<name>.md`.
     Note,
 }
 
-/// A way through one root, level by level, so that a limit cuts off what lies deepest.
+/// Breadth-first walk of one root, so that a limit cuts off the deepest folders.
 #[derive(Debug)]
 pub(crate) struct Walk<'a> {
     root: &'a Path,
-    /// The root without links in its path: whatever lies elsewhere is not in it.
+    /// The root with symlinks resolved: anything outside it does not belong to it.
     real_root: PathBuf,
     limits: &'a Limits,
-    /// Real paths of folders, so that links which lead back end there.
+    /// Real paths of visited folders, to detect symlink cycles.
     seen: BTreeSet<PathBuf>,
     waiting: VecDeque<Folder>,
     pub(crate) found: Vec<Candidate>,
@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
     }
 
     fn enter(&mut self, path: PathBuf, real: PathBuf, depth: usize) {
-        // One more than the limit is remembered, to know that there are more.
+        // One more than the limit is stored, to detect that there are more.
         let is_worth_it = depth <= self.limits.depth && self.seen.len() <= self.limits.folders;
         if is_worth_it && self.seen.insert(real.clone()) && self.seen.len() <= self.limits.folders {
             self.waiting.push_back(Folder { path, real, depth });
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
         }
         let file = folder.path.join("SKILL.md");
         if file.symlink_metadata().is_ok() {
-            // What lies below belongs to this skill.
+            // Everything below belongs to this skill.
             let real = self.inside(&file, folder.real.join("SKILL.md"));
             self.found.extend(real.map(|real| Candidate { file, real, kind: Kind::Folder }));
             return;
@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
             Ok(entries) => entries,
             Err(error) => return self.problems.push(warning(&folder.path, unreadable(error))),
         };
-        // Of a folder and a link to it, the folder is meant.
+        // A folder takes precedence over a symlink to it.
         let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
         entries.sort_by_cached_key(|entry| (is_link(entry), entry.file_name()));
         for entry in entries {
@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
             }
             let path = entry.path();
             let is_note = folder.depth == 0 && path.extension().is_some_and(|end| end == "md");
-            // What leads nowhere may have been a skill; what leads to a mere file never was.
+            // A dangling symlink may have been a skill; one to a plain file never was.
             if !is_note && fs::metadata(&path).is_ok_and(|meta| !meta.is_dir()) {
                 continue;
             }
@@ -129,7 +129,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The real path of something in the root, unless it is a link that leads out of it or nowhere.
+    /// Returns the real path of something in the root, unless it is a dangling symlink or leads outside.
     fn inside(&mut self, path: &Path, plain: PathBuf) -> Option<PathBuf> {
         if !path.is_symlink() {
             return Some(plain);

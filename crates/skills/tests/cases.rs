@@ -1,11 +1,10 @@
-//! Every folder `cases/<case>` is a test of what is found and how it is read: adding one adds a test.
+//! Every folder `cases/<case>` is a test of discovery and parsing: adding one adds a test.
 //!
-//! - `extra/`, `plugin/`, `bundled/`, `managed/`, `personal/`, `project/`, `workspace/`: the roots; those that are missing
-//!   are missing.
-//! - `expected.txt`: the skills and the problems. `$CASE` stands for the case's folder. What equals the default is not
-//!   written.
+//! - `extra/`, `plugin/`, `bundled/`, `managed/`, `personal/`, `project/`, `workspace/`: the roots; absent folders are
+//!   absent roots.
+//! - `expected.txt`: the skills and the problems. `$CASE` stands for the case's folder. Default values are not written.
 //!
-//! Limits are small here, so that a case which passes one is small too: see [`LIMITS`].
+//! Limits are small here, so that a case which exceeds one is small too: see [`LIMITS`].
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{

@@ -1,11 +1,11 @@
-//! A home with skills in it, and ways to fill it.
+//! Test fixture: a home with skills.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use homard_skills::{Book, Entry, Found, Host, Limits, Roots, Rules, Verdict, discover};
 use tempfile::TempDir;
 
-/// A home with a workspace, a folder of bundled skills and a path.
+/// A home with a workspace, a folder of bundled skills and a `PATH`.
 pub(crate) struct Bench {
     pub(crate) home: TempDir,
     pub(crate) host: Host,
@@ -35,7 +35,7 @@ impl Bench {
         fs::set_permissions(self.path("bin").join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// A skill of the workspace; `more` are lines of its front matter.
+    /// Adds a skill to the workspace; `more` are lines of its front matter.
     pub(crate) fn skill(&self, name: &str, more: &str) {
         self.write(&format!("w/skills/{name}/SKILL.md"), &text(name, more));
     }

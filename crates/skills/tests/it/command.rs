@@ -1,4 +1,4 @@
-//! Skills as slash commands.
+//! Tests of skills as slash commands.
 
 use std::path::PathBuf;
 

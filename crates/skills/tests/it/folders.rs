@@ -1,4 +1,4 @@
-//! What the cases cannot hold: large and locked files, sockets and many folders.
+//! Tests that the cases cannot express: large and unreadable files, sockets and many folders.
 
 use std::{
     fs,
@@ -41,7 +41,7 @@ fn what_may_not_be_read_is_told_and_the_rest_is_read() {
     assert_eq!(problems, [told(file), told(folder)]);
 }
 
-/// Permissions do not apply to root: runs a test as somebody to whom they do.
+/// Runs a test again as an unprivileged user, because permissions do not apply to root.
 fn again_as_a_plain_user(test: &str) {
     // The program may be in a folder that only root can enter.
     let home = tempfile::tempdir_in("/tmp").unwrap();

@@ -1,4 +1,4 @@
-//! Which skills work here.
+//! Tests of eligibility.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! What becomes of skills that were found: verdicts, variables, the list for a model, commands and the report.
+//! Tests of discovered skills: verdicts, environment variables, the list for a model, commands and the report.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod bench;

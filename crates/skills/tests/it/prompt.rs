@@ -1,4 +1,4 @@
-//! The list of skills that a model is shown.
+//! Tests of the list of skills for a model.
 
 use homard_skills::{PromptLimits, block};
 

@@ -1,4 +1,4 @@
-//! What holds for any names, descriptions and messages.
+//! Properties for arbitrary names, descriptions and messages.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::bench::Bench;
 
-/// A book of skills that were never on disk but for one, whose name and description are replaced.
+/// Builds a book of skills that are not on disk, from one that is, with name and description replaced.
 fn book_of(pairs: &[(String, String)]) -> Book {
     let bench = Bench::new();
     bench.skill("seed", "");

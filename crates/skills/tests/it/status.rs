@@ -1,4 +1,4 @@
-//! The report that clients get.
+//! Tests of the report for clients.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What commands get, and what nobody sees.
+//! Tests of environment variables for commands, and of secrecy.
 
 use std::collections::BTreeMap;
 

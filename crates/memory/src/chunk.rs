@@ -1,23 +1,23 @@
-//! A text in passages of a size that says one thing, each a run of lines.
+//! Splits a text into passages of limited size, each a range of lines.
 
-/// How long a passage is at most: 400 tokens of about four bytes.
+/// Maximum size of a passage: 400 tokens of about four bytes.
 const SIZE: usize = 400 * 4;
 
-/// How much of a passage is in the next one too, so that what lies across is found: 80 tokens.
+/// Overlap of consecutive passages, so that text across a boundary is found: 80 tokens.
 const OVERLAP: usize = 80 * 4;
 
 /// A passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chunk<'a> {
-    /// Its first line, counted from 1.
+    /// First line, counted from 1.
     pub(crate) start: u64,
-    /// Its last line.
+    /// Last line.
     pub(crate) end: u64,
-    /// What it says.
+    /// Text.
     pub(crate) text: &'a str,
 }
 
-/// A line or, of a line that is longer than a passage, a piece.
+/// A line, or a part of a line that is longer than a passage.
 #[derive(Clone, Copy)]
 struct Piece {
     line: u64,
@@ -25,7 +25,7 @@ struct Piece {
     to: usize,
 }
 
-/// The passages of a text. Those that are only white space are left out.
+/// Splits a text into passages. Blank ones are omitted.
 pub(crate) fn chunks(text: &str) -> Vec<Chunk<'_>> {
     let pieces = pieces(text);
     let mut found = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn chunks(text: &str) -> Vec<Chunk<'_>> {
         if last + 1 == pieces.len() {
             break;
         }
-        // Back by the overlap, but forward by one at least.
+        // Back by the overlap, but forward by at least one.
         let repeated = pieces[first + 1..=last].iter().rev().take_while(|piece| end.to - piece.from <= OVERLAP).count();
         first = last + 1 - repeated;
     }

@@ -1,9 +1,9 @@
-//! The part of a passage that shows why it was found.
+//! Excerpt of a passage that shows why it matched.
 
-/// How much of a passage is shown at most, in characters.
+/// Maximum number of characters of an excerpt.
 const MOST: usize = 700;
 
-/// The part of a passage around its line with the most of the words.
+/// Returns the part of a passage around the line with the most matching words.
 pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
     let passage = passage.trim_end();
     if passage.chars().count() <= MOST {
@@ -14,10 +14,10 @@ pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
         let line = line.to_lowercase();
         words.iter().filter(|word| line.contains(word.as_str())).count()
     };
-    // Of several that are as good, the first.
+    // Of several equal lines, the first.
     let best = (0..lines.len()).rev().max_by_key(|&at| found(lines[at])).unwrap_or_default();
     let (mut from, mut to, mut size) = (best, best + 1, lines[best].chars().count());
-    // What comes after explains more than what is before, so it is taken first.
+    // The text after a line explains more than the text before, so it is added first.
     loop {
         let longer = |line: Option<&&str>| line.map(|line| size + line.chars().count()).filter(|size| *size <= MOST);
         if let Some(sum) = longer(lines.get(to)) {
@@ -32,7 +32,7 @@ pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
     if size <= MOST { shown.trim_end().to_owned() } else { window(&shown, words) }
 }
 
-/// The part of one long line that begins a little before its first word that was looked for.
+/// Returns the part of one long line that starts shortly before the first matching word.
 fn window(line: &str, words: &[String]) -> String {
     let characters: Vec<char> = line.trim_end().chars().collect();
     let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();

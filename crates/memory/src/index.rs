@@ -1,4 +1,4 @@
-//! The index: passages in a database, and their words in its full-text table.
+//! Full-text index: passages in a SQLite database, and their words in an FTS5 table.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,11 +18,11 @@ use crate::{
     words::{apart, phrase, words},
 };
 
-/// What the tables look like; another number means to make the index anew.
+/// Schema version; another one causes the index to be rebuilt.
 const VERSION: i64 = 1;
 
-/// `porter` finds "deploy" in "deployed"; without it only the very word would do. The words are in the full-text table
-/// alone, the passages beside it, because words are kept apart there as nobody writes them.
+/// `porter` finds "deploy" in "deployed"; without it only exact words would match. The FTS table is contentless, and
+/// the passages are stored beside it, because CJK characters are indexed with spaces between them.
 const TABLES: &str = "
     CREATE TABLE source(path TEXT PRIMARY KEY, mark TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE chunk(id INTEGER PRIMARY KEY, path TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -32,28 +32,28 @@ const TABLES: &str = "
         tokenize='porter unicode61 remove_diacritics 2');
 ";
 
-/// How long another process may keep the index to itself.
+/// Timeout for a lock held by another process.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// An index that is open.
+/// An open index.
 #[derive(Debug)]
 pub(crate) struct Index {
     db: Connection,
-    /// Its file, and which one that was: its device and number there.
+    /// Its file, with the device and inode number at opening.
     file: Option<(PathBuf, (u64, u64))>,
 }
 
-/// How well a passage fits.
+/// Match of a passage.
 #[derive(Default)]
 struct Fit {
-    /// The weights of the words that it has.
+    /// Sum of the weights of the matching words.
     weight: f64,
-    /// What the full-text table says of them; the less the better.
+    /// Sum of the FTS ranks; lower is better.
     rank: f64,
 }
 
 impl Index {
-    /// Opens the index in a file, or one that is nowhere else, and makes it if it is not there.
+    /// Opens the index in a file or in memory; creates it if it does not exist.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self, Error> {
         let db = match path {
             None => Connection::open_in_memory()?,
@@ -76,12 +76,12 @@ impl Index {
         Ok(Self { db, file })
     }
 
-    /// Whether somebody took its file away.
+    /// True if its file was removed or replaced.
     pub(crate) fn is_gone(&self) -> bool {
         self.file.as_ref().is_some_and(|(path, opened)| identity(path) != Some(*opened))
     }
 
-    /// Takes in what has changed.
+    /// Indexes what has changed.
     pub(crate) fn refresh(
         &mut self,
         sources: &[Source],
@@ -118,7 +118,7 @@ impl Index {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// The passages that fit a question, the best first.
+    /// Returns the matching passages, best first.
     pub(crate) fn search(&self, question: &Question) -> Result<Vec<Hit>, Error> {
         let words = words(&question.words);
         let passages: i64 = self.db.query_row("SELECT count(*) FROM chunk", [], |row| row.get(0))?;
@@ -126,7 +126,7 @@ impl Index {
         let mut fits: HashMap<i64, Fit> = HashMap::new();
         for word in &words {
             let found = self.ranks(word)?;
-            // A rare word says more. One that is nowhere says most, and is missed everywhere.
+            // A rare word weighs more. One that occurs nowhere weighs most, and is missing everywhere.
             let weight = (1.0 + passages as f64 / (found.len() as f64).max(0.5)).ln();
             total += weight;
             for (id, rank) in found {
@@ -165,7 +165,7 @@ impl Index {
     }
 }
 
-/// Makes the file for its owner alone; SQLite gives the files beside it the same rights.
+/// Creates the file, readable by its owner only; SQLite gives its other files the same permissions.
 fn make(path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -1,9 +1,8 @@
-//! A full-text index of what an agent has written down.
+//! Full-text index of an agent's notes.
 //!
-//! It knows words, not meanings: there are no embeddings. What is in it can be found again in the files, so it is only
-//! a copy: one that is broken is thrown away and made anew. This crate refuses to know workspaces, tools and agents;
-//! whoever asks says which texts there are and reads those that have changed.
-//! Start with `Memory`; then `chunk` and `words`, which are pure.
+//! It matches words, not meanings: there are no embeddings. The index is a copy of what is in the files, so a broken
+//! one is deleted and rebuilt. This crate does not depend on workspaces, tools or agents; the caller lists the texts
+//! and reads those that have changed. Start with `Memory`; then `chunk` and `words`, which are pure.
 #![warn(missing_docs)]
 
 mod chunk;
@@ -18,56 +17,56 @@ use std::{
 
 use crate::index::Index;
 
-/// A text that can be found.
+/// An indexed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its name.
+    /// Name of the text.
     pub path: String,
-    /// What differs whenever the text does: its time and length, say.
+    /// Version of the text: changes whenever it does, for example its time and length.
     pub mark: String,
 }
 
-/// What is asked for.
+/// A query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// Words, in any order.
     pub words: String,
-    /// How many answers are wanted at most.
+    /// Maximum number of results.
     pub most: usize,
-    /// How good they must be, from 0 to 1.
+    /// Minimum score, from 0 to 1.
     pub least: f64,
 }
 
-/// A place where words were found.
+/// A search result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
-    /// The text.
+    /// Name of the text.
     pub path: String,
-    /// The first line of the passage, counted from 1.
+    /// First line of the passage, counted from 1.
     pub start: u64,
-    /// Its last line.
+    /// Last line.
     pub end: u64,
-    /// How much of what was asked for is there, from 0 to 1; a rare word counts more than a common one.
+    /// Share of the query that matches, from 0 to 1; a rare word counts more than a common one.
     pub score: f64,
-    /// The part of the passage that says most about it.
+    /// Excerpt of the passage.
     pub snippet: String,
 }
 
-/// Why an index cannot be used.
+/// Errors of an index.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database does not work.
+    /// A database error.
     #[error("the database of the index: {0}")]
     Database(#[from] rusqlite::Error),
-    /// Its file cannot be made.
+    /// The file cannot be created.
     #[error("the file of the index: {0}")]
     File(#[from] io::Error),
-    /// It was made by another version of this program.
+    /// The index was created by another version of this program.
     #[error("the index has the format {0}, which is another one than ours")]
     Format(i64),
 }
 
-/// What an agent remembers.
+/// Searchable notes of an agent.
 #[derive(Debug)]
 pub struct Memory {
     file: Option<PathBuf>,
@@ -75,20 +74,20 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A memory whose index is kept in a file, which is made when it is needed.
+    /// Creates a memory with an index on disk; the file is created when it is needed.
     pub fn on_disk(file: PathBuf) -> Self {
         Self { file: Some(file), index: None }
     }
 
-    /// A memory whose index goes with it.
+    /// Creates a memory with an index in RAM.
     pub fn fleeting() -> Self {
         Self { file: None, index: None }
     }
 
-    /// Answers a question from the texts that there are. `read` is asked for those that are new or have changed;
-    /// one that it cannot give is left out until the next time.
+    /// Answers a query. `read` is called for texts that are new or have changed; one that it cannot return is omitted
+    /// until the next query.
     ///
-    /// Waits for a disk. An index that does not work is made anew; one that cannot be kept on disk is held in memory.
+    /// Blocks on the disk. A broken index is rebuilt; one that cannot be stored on disk is held in memory.
     pub fn ask(
         &mut self,
         sources: &[Source],
@@ -127,7 +126,7 @@ impl Memory {
     }
 }
 
-/// Removes an index and what SQLite left beside it.
+/// Removes an index and SQLite's files beside it.
 fn forget(file: &Path) {
     for ending in ["", "-wal", "-shm", "-journal"] {
         let mut name = file.as_os_str().to_owned();

@@ -1,10 +1,10 @@
-//! What counts as a word. Chinese, Japanese and Korean are written without gaps between words, or glue endings to them:
-//! there every character is indexed by itself, and every two that stand together are looked for together.
+//! Tokenization. Chinese, Japanese and Korean are written without spaces between words, or append endings to them:
+//! there every character is indexed on its own, and adjacent pairs are searched as phrases.
 
-/// How many words of a question are looked for.
+/// Maximum number of words of a query.
 const MOST: usize = 64;
 
-/// A text as it is indexed: with gaps around every character that is a word by itself.
+/// Prepares a text for indexing: with spaces around every character that is a word on its own.
 pub(crate) fn apart(text: &str) -> String {
     let mut apart = String::with_capacity(text.len() * 2);
     for character in text.chars() {
@@ -17,7 +17,7 @@ pub(crate) fn apart(text: &str) -> String {
     apart
 }
 
-/// The words of a question, each once.
+/// Returns the distinct words of a query.
 pub(crate) fn words(question: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for run in question.split(|character: char| !is_part(character)) {
@@ -31,12 +31,12 @@ pub(crate) fn words(question: &str) -> Vec<String> {
     words
 }
 
-/// A word as the index is asked for it: a phrase in quotes, so that nothing in it is an operator.
+/// Formats a word for the index: a quoted phrase, so that nothing in it is an operator.
 pub(crate) fn phrase(word: &str) -> String {
     format!("\"{}\"", apart(word).trim())
 }
 
-/// Cuts where characters that stand alone meet others.
+/// Splits where characters that are words on their own meet others.
 fn runs(run: &str) -> Vec<&str> {
     let mut runs = Vec::new();
     let mut from = 0;
@@ -54,7 +54,7 @@ fn runs(run: &str) -> Vec<&str> {
     runs
 }
 
-/// Every two neighbours of characters that stand alone; anything else as it is.
+/// Returns all adjacent pairs of characters that are words on their own; other text is returned unchanged.
 fn pairs(run: &str) -> Vec<&str> {
     let starts: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
     if run.starts_with(stands_alone) && starts.len() > 3 {
@@ -64,12 +64,12 @@ fn pairs(run: &str) -> Vec<&str> {
     }
 }
 
-/// Whether a character is part of a word: what the index takes for one, and marks on letters.
+/// True if a character is part of a word for the index, including combining marks.
 fn is_part(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '\u{300}'..='\u{36f}')
 }
 
-/// Han, kana and Hangul.
+/// True for Han, kana and Hangul.
 fn stands_alone(character: char) -> bool {
     matches!(character,
         '\u{1100}'..='\u{11ff}' | '\u{2e80}'..='\u{2fdf}' | '\u{3005}'..='\u{3007}' | '\u{3041}'..='\u{3096}'

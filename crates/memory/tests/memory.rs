@@ -1,4 +1,4 @@
-//! What is written down is found again, whatever happens to the index.
+//! Tests that notes are found, whatever happens to the index.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{
@@ -10,10 +10,10 @@ use std::{
 
 use homard_memory::{Hit, Memory, Question, Source};
 
-/// Texts by their names.
+/// Texts by name.
 type Texts<'a> = &'a [(&'a str, &'a str)];
 
-/// Asks, and tells which texts were read for that.
+/// Runs a query, and returns which texts were read for it.
 fn ask(memory: &mut Memory, texts: Texts<'_>, words: &str) -> (Vec<Hit>, Vec<String>) {
     let sources: Vec<Source> = texts
         .iter()

@@ -23,7 +23,7 @@ unheeded! {
     UsageStatusParams = "usage.status";
     /// Parameters of `diagnostics.lanes`: none.
     LanesParams = "diagnostics.lanes";
-    /// Parameters of the lists that are always empty.
+    /// Parameters of queries that ignore them, such as lists that are always empty.
     NothingParams = "list";
 }
 

@@ -1,4 +1,4 @@
-//! The files of a workspace that go into every prompt: which, in what order, and how much of each.
+//! Bootstrap files: the workspace files that are part of every prompt, their order, and their limits.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,35 +14,35 @@ use crate::{
     text::Text,
 };
 
-/// The files that every workspace has; a prompt says so when one is missing.
+/// Files that every workspace has; a prompt mentions it if one is missing.
 pub(crate) const STANDARD: [&str; 6] = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"];
 
-/// The guide through the first conversation. The agent deletes it when that is over, so it is not missed: OpenClaw
-/// 2026.2.9 marks it as missing in every prompt from then on, the newer versions do not.
+/// Guide through the first conversation. The agent deletes it afterwards, so it does not count as missing: OpenClaw
+/// 2026.2.9 marks it as missing in every prompt from then on, newer versions do not.
 pub(crate) const GUIDE: &str = "BOOTSTRAP.md";
 
-/// What an agent chose to remember, in either spelling. Where the file system takes them for one, it is one.
+/// The agent's memory file, in either spelling. On a case-insensitive file system they are one file.
 const MEMORY: [&str; 2] = ["MEMORY.md", "memory.md"];
 
-/// A file that would get less room than this, in characters, is only named.
+/// Minimum space for a file in characters; with less, it is only mentioned.
 const LEAST: usize = 200;
 
-/// How many files a reader keeps in mind.
+/// Maximum number of files in a reader's cache.
 const KEPT: usize = 256;
 
-/// Who reads the files.
+/// Audience of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// An agent that talks to people: all of them.
     Main,
-    /// An agent that works for another one: only how to work here, AGENTS.md and TOOLS.md.
+    /// A sub-agent: only how to work here, AGENTS.md and TOOLS.md.
     Subagent,
-    /// An agent that talks to somebody who is not its owner: only how to behave. All other files are about the owner.
+    /// An agent that talks to a non-owner: only how to behave. All other files are about the owner.
     NonOwner,
 }
 
 impl Audience {
-    /// The files that it reads, in order.
+    /// Returns the file names, in order.
     fn names(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Main => &[&STANDARD, &[GUIDE], &MEMORY],
@@ -51,7 +51,7 @@ impl Audience {
         }
     }
 
-    /// Whether it may read a file of this name that a hook adds.
+    /// True if it may read a file of this name that a hook adds.
     pub fn admits(self, name: &str) -> bool {
         match self {
             Self::Main | Self::Subagent => true,
@@ -60,12 +60,12 @@ impl Audience {
     }
 }
 
-/// How many characters of the files go into a prompt. The marks that say what was cut come on top.
+/// Maximum number of characters of the files in a prompt. Truncation notes are added on top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Of one file.
+    /// Per file.
     pub per_file: usize,
-    /// Of all of them; the first ones in the order come first.
+    /// In total; earlier files in the order take precedence.
     pub total: usize,
 }
 
@@ -75,11 +75,11 @@ impl Default for Limits {
     }
 }
 
-/// Reads the files, and keeps in mind those that did not change.
+/// Reads the files, and caches unchanged ones.
 #[derive(Debug, Default)]
 pub struct Reader {
     kept: Mutex<HashMap<PathBuf, Kept>>,
-    /// Decides what may be read; without one, everything.
+    /// Decides what may be read; `None` allows everything.
     gate: Option<Arc<dyn LoadGate>>,
 }
 
@@ -91,18 +91,18 @@ struct Kept {
 }
 
 impl Reader {
-    /// A reader that reads only what a gate allows.
+    /// Creates a reader that reads only what a gate allows.
     pub fn with_gate(gate: Arc<dyn LoadGate>) -> Self {
         Self { gate: Some(gate), ..Self::default() }
     }
 
-    /// What may be loaded of a path. Only [`LoadGate::hold`] can say so for as long as a file is read.
+    /// Returns what may be loaded of a path. Only [`LoadGate::hold`] guarantees it while a file is read.
     pub fn rule(&self, path: &Path) -> LoadRule {
         self.held(|rule| rule(path)).unwrap_or(LoadRule::Nothing)
     }
 
-    /// The files of a workspace as a prompt has them, in order. Never fails: what is wrong with a file is its page.
-    /// Files with nothing but blanks are left out, and so are those that a running command may have made.
+    /// Returns the bootstrap files for a prompt, in order. Never fails: a problem with a file becomes its page. Blank
+    /// files are omitted, and so are those that a running command may have created.
     pub fn pages(&self, dir: &Path, audience: Audience, limits: &Limits) -> Vec<Page> {
         self.held(|rule| self.allowed_pages(dir, audience, limits, rule)).unwrap_or_default()
     }
@@ -153,7 +153,7 @@ impl Reader {
         pages
     }
 
-    /// A file of a workspace, as far as `limit` goes; `None` if it is not there, an error if it cannot be used.
+    /// Returns a workspace file, truncated to `limit`; `None` if it does not exist, an error if it cannot be used.
     pub fn file(&self, dir: &Path, name: &'static str, limit: usize) -> Result<Option<String>, String> {
         self.held(|rule| self.allowed_file(dir, name, limit, &rule(&dir.join(name)))).unwrap_or(Ok(None))
     }
@@ -191,7 +191,7 @@ impl Reader {
         }
         let text = Arc::new(text);
         let mut kept = kept();
-        // More folders than anybody has at work: begin anew, nothing is lost but a little time.
+        // More files than are ever active: start over; only a little time is lost.
         if kept.len() >= KEPT {
             kept.clear();
         }
@@ -209,7 +209,7 @@ fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<Place>, St
     }
 }
 
-/// Gives a file its share of the room that is left.
+/// Gives a file its share of the remaining space.
 fn share(text: &Text, name: &str, per_file: usize, left: &mut usize) -> Body {
     let wanted = text.chars().min(per_file);
     if *left < wanted && *left < LEAST {
@@ -220,7 +220,7 @@ fn share(text: &Text, name: &str, per_file: usize, left: &mut usize) -> Body {
     body
 }
 
-/// The page of a text that somebody wants in a prompt. It gets no more room than a file would.
+/// Builds the page of an additional text for a prompt. It gets no more space than a file would.
 pub fn page(name: String, path: PathBuf, content: Option<&str>, limits: &Limits) -> Page {
     let Some(content) = content else { return Page { name: name.into(), path, body: Body::Missing, chars: 0 } };
     let text = Text::new(content, limits.per_file);

@@ -1,4 +1,4 @@
-//! Reading one file of a workspace: never one outside of it, never more than is needed, and never waiting for anybody.
+//! Reads one workspace file: never outside the workspace, no more than necessary, and without blocking on pipes.
 
 use std::{
     fs::{self, File, Metadata},
@@ -11,31 +11,31 @@ use rustix::fs::{Mode, OFlags, open, openat};
 
 use crate::text::{self, Text};
 
-/// A file up to this size is read as a whole, so that its characters can be counted.
+/// Maximum size of a file that is read completely, so that its characters can be counted.
 const COUNTED: u64 = 1024 * 1024;
 
-/// The most bytes a character has.
+/// Maximum number of bytes of a character.
 const WIDEST: u64 = 4;
 
-/// How much more is read at the end of a large file, for the blanks that are trimmed there.
+/// Number of additional bytes read at the end of a large file, for trailing whitespace that is trimmed.
 const BLANKS: u64 = 1024;
 
 /// A regular file inside a workspace.
 #[derive(Debug)]
 pub(crate) struct Place {
     root: PathBuf,
-    /// The way from the root, without links.
+    /// Path from the root, with symlinks resolved.
     inside: PathBuf,
-    /// What it was when it was found.
+    /// State of the file when it was found.
     pub(crate) stamp: Stamp,
 }
 
-/// What tells one state of a file from another. With the time of its last change of any kind: a file that may no longer
-/// be read, or whose old time was put back, is another one. Two changes within one tick of the clock that keep the
-/// length look alike; that is rare enough.
+/// Identifies a state of a file. Includes the change time (ctime): a file that may no longer be read, or whose old
+/// modification time was restored, differs. Two changes within one clock tick that keep the length look alike; that is
+/// rare enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// Which file it is: its device and its number there.
+    /// Device and inode number.
     pub(crate) identity: (u64, u64),
     written: (i64, i64),
     changed: (i64, i64),
@@ -53,7 +53,7 @@ impl Stamp {
     }
 }
 
-/// Where a workspace really is: `None` if there is none, or why it cannot be used.
+/// Resolves the path of a workspace: `None` if it does not exist, or why it cannot be used.
 pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
     match dir.canonicalize() {
         Ok(root) => Ok(Some(root)),
@@ -62,7 +62,7 @@ pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// Finds a file below the [`root`] of a workspace: `None` if there is none, or why it cannot be used.
+/// Finds a file below the [`root`] of a workspace: `None` if it does not exist, or why it cannot be used.
 pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<Place>, String> {
     let name = name.as_ref();
     let path = root.join(name);
@@ -73,7 +73,7 @@ pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<Place>,
     };
     let root = root.to_owned();
     if !found.is_symlink() && name.components().count() == 1 {
-        // Nothing on its way can lead elsewhere. This is done for every file in every run, so it is not asked twice.
+        // No path component can lead elsewhere. This runs for every file in every run, so the second lookup is skipped.
         refuse_others(&found)?;
         return Ok(Some(Place { root, inside: name.into(), stamp: Stamp::of(&found) }));
     }
@@ -92,10 +92,10 @@ pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<Place>,
     Ok(Some(Place { root, inside, stamp: Stamp::of(&found) }))
 }
 
-/// Reads as much of a file as the limit can show; and which state of the file that was.
+/// Reads as much of a file as the limit can show; also returns the state of the file that was read.
 pub(crate) fn read(place: &Place, limit: usize) -> Result<(Stamp, Text), String> {
     let mut file = place.open().map_err(|reason| cannot(&reason))?;
-    // Once more: it may be another one by now.
+    // Checked again: the file may have been replaced.
     let found = file.metadata().map_err(|reason| cannot(&reason))?;
     refuse_others(&found)?;
     let bytes = |chars: usize| WIDEST.saturating_mul(chars as u64);
@@ -109,7 +109,7 @@ pub(crate) fn read(place: &Place, limit: usize) -> Result<(Stamp, Text), String>
         let tail_bytes = bytes(text::tail_room(limit)) + BLANKS;
         file.seek(SeekFrom::Start(found.len().saturating_sub(tail_bytes))).map_err(|reason| cannot(&reason))?;
         let tail = next(&mut file, tail_bytes)?;
-        // The first bytes may be the rest of a character.
+        // The first bytes may be the remainder of a character.
         let rest = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
         let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail[rest..]));
         let length = usize::try_from(found.len()).unwrap_or(usize::MAX);
@@ -119,8 +119,8 @@ pub(crate) fn read(place: &Place, limit: usize) -> Result<(Stamp, Text), String>
 }
 
 impl Place {
-    /// Opens it, folder by folder and without following a link: there was none on this way, so one that is met now was
-    /// put there to lead outside. Nothing is waited for, should it have become a pipe.
+    /// Opens the file, folder by folder and without following symlinks: the path had none, so a symlink now was planted
+    /// to lead outside. Does not block if the file has become a pipe.
     fn open(&self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut at = open(&self.root, flags | OFlags::DIRECTORY, Mode::empty())?;
@@ -133,7 +133,7 @@ impl Place {
     }
 }
 
-/// The next bytes of a file, if they are text.
+/// Reads the next bytes of a file, if they are text.
 fn next(file: &mut File, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes).map_err(|reason| cannot(&reason))?;
@@ -143,7 +143,7 @@ fn next(file: &mut File, most: u64) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Some editors begin a file with a mark of its encoding, which is none of the text.
+/// Strips the byte order mark that some editors write.
 fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of reading a file when this happens between finding and opening it.
+    /// Reads a file, with `swap` called between finding and opening it.
     fn read_after(swap: impl FnOnce(&Path)) -> Result<Text, String> {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(dir.path().join("docs")).unwrap();

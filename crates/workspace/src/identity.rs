@@ -1,29 +1,30 @@
-//! Who an agent says it is: the lines of IDENTITY.md that mean something to a program.
+//! Identity of an agent: the machine-readable lines of IDENTITY.md.
 
 use crate::{Body, Page};
 
-/// The longest value, in characters; it goes into prompts. An avatar may be a picture in itself and goes into none.
+/// Maximum number of characters of a value; it becomes part of prompts. An avatar may contain a whole image and is part
+/// of none.
 const LONGEST: usize = 200;
 
-/// Who an agent says it is; what it has not said is `None`.
+/// Identity of an agent; unset values are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// What it is called.
+    /// Name.
     pub name: Option<String>,
-    /// The emoji that it signs with.
+    /// Emoji that it signs with.
     pub emoji: Option<String>,
-    /// What kind of being it is.
+    /// Kind of being.
     pub creature: Option<String>,
-    /// How it comes across.
+    /// Personality.
     pub vibe: Option<String>,
-    /// Its style in a few words.
+    /// Style in a few words.
     pub theme: Option<String>,
-    /// Its picture: a path in the workspace, a link, or a data URI.
+    /// Avatar: a path in the workspace, a URL, or a data URI.
     pub avatar: Option<String>,
 }
 
 impl Identity {
-    /// Reads lines such as `- **Name:** Ada` or `Name: Ada`; the last one counts. Anything else is for people.
+    /// Parses lines such as `- **Name:** Ada` or `Name: Ada`; the last one counts. Other lines are for people.
     pub fn parse(text: &str) -> Self {
         let mut identity = Self::default();
         for line in text.lines() {
@@ -47,7 +48,7 @@ impl Identity {
         identity
     }
 
-    /// The identity that the pages of a prompt tell.
+    /// Returns the identity from the pages of a prompt.
     pub fn of(pages: &[Page]) -> Self {
         let page = pages.iter().find(|page| page.name == "IDENTITY.md");
         match page.map(|page| &page.body) {
@@ -57,12 +58,12 @@ impl Identity {
     }
 }
 
-/// What Markdown puts around words: blanks and emphasis.
+/// True for what Markdown puts around words: whitespace and emphasis.
 fn is_ornament(c: char) -> bool {
     c.is_whitespace() || matches!(c, '*' | '_')
 }
 
-/// Whether a value is a hint of a template: words in parentheses. A face such as `(^_^)` has no words.
+/// True if a value is a hint of a template: words in parentheses. A face such as `(^_^)` has no words.
 fn is_placeholder(value: &str) -> bool {
     let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
     inner.is_some_and(|inner| inner.as_bytes().windows(2).any(|pair| pair.iter().all(u8::is_ascii_alphabetic)))

@@ -1,8 +1,8 @@
-//! The folder that an agent lives in: its starter files, and the files that go into every prompt.
+//! Workspace of an agent: its starter files, and the files that are part of every prompt.
 //!
-//! It works on a folder and on numbers that it is given. It refuses to know the config, the environment, and what a
-//! prompt looks like. Everything that touches the disk blocks. Start with [`page`] (what a prompt gets), then
-//! [`bootstrap`] (how it is read) and [`starter`] (how it begins).
+//! It works on a given folder and given limits, and does not depend on the config, the environment or the format of a
+//! prompt. All disk access blocks. Start with [`page`] (what a prompt gets), then [`bootstrap`] (how it is read) and
+//! [`starter`] (how a workspace is created).
 #![warn(missing_docs)]
 
 pub mod page;

@@ -1,29 +1,29 @@
-//! A file of the workspace as a prompt has it.
+//! A workspace file as part of a prompt.
 
 use std::{borrow::Cow, path::PathBuf};
 
-/// A file of the workspace as a prompt has it.
+/// A workspace file as part of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Its name, such as `AGENTS.md`.
+    /// File name, such as `AGENTS.md`.
     pub name: Cow<'static, str>,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What is said of it.
+    /// Content.
     pub body: Body,
-    /// How many characters the file has; zero if it could not be read.
+    /// Number of characters of the file; zero if it could not be read.
     pub chars: usize,
 }
 
-/// What a prompt says of a file.
+/// Content of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// All of it.
+    /// The complete file.
     Whole(String),
-    /// Its beginning and its end, with a mark between them that says so.
+    /// Its beginning and its end, with a note between them.
     Cut(String),
-    /// It is not there, and a reader would expect it.
+    /// The file does not exist although it is expected.
     Missing,
-    /// It is there and cannot be used: why, in plain words.
+    /// The file cannot be used: why, in plain words.
     Unusable(String),
 }

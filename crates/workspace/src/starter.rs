@@ -1,7 +1,7 @@
-//! How a workspace begins: the folder, and files for the agent and its person to go on from.
+//! Creates a workspace: the folder and its starter files.
 //!
-//! There is no `git init`: whether this folder has a history, and where that goes, is for its owner to say. A
-//! repository that appears by itself surprises in a folder that is part of another one, and nobody would commit to it.
+//! There is no `git init`: version control of this folder is up to its owner. An unexpected repository would be a
+//! surprise in a folder that is part of another one, and nothing would commit to it.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -12,87 +12,87 @@ use std::{
 
 use crate::bootstrap::GUIDE;
 
-/// The files that every workspace has, as they begin.
+/// Initial content of the files that every workspace has.
 const FILES: [(&str, &str); 6] = [
     ("AGENTS.md", include_str!("../starter/AGENTS.md")),
     ("SOUL.md", include_str!("../starter/SOUL.md")),
     ("TOOLS.md", include_str!("../starter/TOOLS.md")),
     ("IDENTITY.md", include_str!("../starter/IDENTITY.md")),
     ("USER.md", include_str!("../starter/USER.md")),
-    // Only a heading, which asks for nothing: a heartbeat with such a file calls no model.
+    // Only a heading, which requests nothing: a heartbeat with such a file makes no model request.
     ("HEARTBEAT.md", include_str!("../starter/HEARTBEAT.md")),
 ];
 
 /// What a new workspace gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
-    /// The starter files that it does not have.
+    /// The starter files that do not exist yet.
     Files,
-    /// Nothing but the folder.
+    /// Only the folder.
     Nothing,
 }
 
-/// What was made of a workspace.
+/// Result of creating a workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
-    /// The files that were written.
+    /// Files that were written.
     pub written: Vec<&'static str>,
-    /// The files that could not be written. The agent can do without them.
+    /// Files that could not be written. The agent works without them.
     pub problems: Vec<Problem>,
 }
 
 /// A starter file that could not be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it would be.
+    /// Path of the file.
     pub path: PathBuf,
     /// What is wrong, in plain words.
     pub what: String,
 }
 
-/// Why there is no workspace.
+/// Why a workspace could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It would depend on where the command was started, and could be a folder of somebody's project.
+    /// The path is relative: it would depend on the current directory, and could be in an unrelated project.
     #[error("workspace {path:?} must be a full path, such as /home/me/workspace")]
     Relative {
-        /// The path as it was given.
+        /// The path as given.
         path: PathBuf,
     },
-    /// Something else is in its place, or in the place of a folder above it.
+    /// Something else exists in its place, or in the place of a parent folder.
     #[error(
         "workspace {path} cannot be made: {} is a file or a broken link, not a folder; move it away, or set another \
          workspace in the config",
         obstacle.display(), path = path.display()
     )]
     Blocked {
-        /// The workspace.
+        /// Path of the workspace.
         path: PathBuf,
         /// What is in the way.
         obstacle: PathBuf,
     },
-    /// The system does not let us.
+    /// The operating system refused.
     #[error(
         "workspace {path} cannot be made in {}: {source}; make the folder yourself, or set another workspace in the \
          config",
         parent.display(), path = path.display()
     )]
     Refused {
-        /// The workspace.
+        /// Path of the workspace.
         path: PathBuf,
-        /// The nearest folder that exists.
+        /// The nearest existing folder.
         parent: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Makes a workspace, or completes it. What exists is never changed, so it is fine to do this before every run.
+/// Creates a workspace, or completes it. Existing files are never changed, so it can be called before every run.
 pub fn make(dir: &Path, starter: Starter) -> Result<Made, Error> {
     if !dir.is_absolute() {
         return Err(Error::Relative { path: dir.to_owned() });
     }
-    // For its owner only: an agent's memory is private.
+    // Private to its owner, like an agent's memory.
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|source| explain(dir, source))?;
     match starter {
         Starter::Files => Ok(complete(dir)),
@@ -112,7 +112,8 @@ fn explain(dir: &Path, source: io::Error) -> Error {
 fn complete(dir: &Path) -> Made {
     let is_absent = |name| dir.join(name).symlink_metadata().is_err_and(|reason| reason.kind() == ErrorKind::NotFound);
     let is_new = FILES.iter().all(|(name, _)| is_absent(name));
-    // The guide goes first: if we are stopped half way, the next time still finds a new workspace or has the guide.
+    // The guide is written first: if the process is killed midway, the next call either finds a new workspace or the
+    // guide exists.
     let guide = is_new.then_some((GUIDE, include_str!("../starter/BOOTSTRAP.md")));
     let mut made = Made::default();
     for (name, text) in guide.into_iter().chain(FILES) {
@@ -126,7 +127,8 @@ fn complete(dir: &Path) -> Made {
     made
 }
 
-/// Writes a file that is not there, not even as a link to nothing. All of it or none: what is there is never completed.
+/// Writes a file that does not exist, not even as a dangling symlink. All or nothing: an existing file is never
+/// completed.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes()).or_else(|reason| fs::remove_file(path).and(Err(reason)))

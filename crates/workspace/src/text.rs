@@ -1,32 +1,32 @@
-//! The text of a file, and how it is cut to the room that a prompt has for it. Counts are characters, never bytes.
+//! Truncates the text of a file to the space in a prompt. Counts are characters, never bytes.
 
 use crate::Body;
 
-/// The text of a file, as much as its limit can ever show.
+/// Text of a file, as much as its limit can ever show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Text {
     /// All of it.
     Whole {
         /// The text.
         text: String,
-        /// How long it is.
+        /// Number of characters.
         chars: usize,
     },
-    /// The two ends of a longer one.
+    /// The two ends of a longer text.
     Ends {
-        /// How it begins.
+        /// Beginning.
         head: String,
-        /// How it ends.
+        /// End.
         tail: String,
-        /// How long all of it is.
+        /// Number of characters of the whole text.
         chars: usize,
-        /// Whether the length was counted, not guessed from its bytes.
+        /// True if the characters were counted; otherwise it is the number of bytes.
         is_counted: bool,
     },
 }
 
 impl Text {
-    /// A text of which all was read.
+    /// Creates a text that was read completely.
     pub(crate) fn new(text: &str, limit: usize) -> Self {
         let chars = text.chars().count();
         if chars <= limit {
@@ -36,21 +36,21 @@ impl Text {
         Self::Ends { head, tail, chars, is_counted: true }
     }
 
-    /// A text of which only the ends were read, and the bytes counted.
+    /// Creates a text of which only the ends were read, and the bytes counted.
     pub(crate) fn ends(head: &str, tail: &str, bytes: usize, limit: usize) -> Self {
         let (head, tail) = (first(head, head_room(limit)).to_owned(), last(tail, tail_room(limit)).to_owned());
         Self::Ends { head, tail, chars: bytes, is_counted: false }
     }
 
-    /// How long all of it is.
+    /// Returns the number of characters of the whole text.
     pub(crate) fn chars(&self) -> usize {
         match self {
             Self::Whole { chars, .. } | Self::Ends { chars, .. } => *chars,
         }
     }
 
-    /// What is shown of it in this much room, and how much of the room its own characters take. The mark of a cut comes
-    /// on top, so that what is kept does not depend on our words.
+    /// Returns what is shown within this space, and how much of it the text's own characters take. The truncation note
+    /// is added on top, so that the kept part does not depend on its wording.
     pub(crate) fn fit(&self, name: &str, room: usize) -> (Body, usize) {
         let (head, tail) = match self {
             Self::Whole { text, chars } if *chars <= room => return (Body::Whole(text.clone()), *chars),
@@ -66,7 +66,7 @@ impl Text {
         (Body::Cut(format!("{head}\n\n{mark}\n\n{tail}")), begins + ends)
     }
 
-    /// What is said of it when there is no room at all.
+    /// Returns the note for a file without any space.
     pub(crate) fn note(&self, name: &str) -> Body {
         Body::Cut(format!(
             "[… {name} is left out, the files before it took the room: {}; read the file …]",
@@ -80,17 +80,17 @@ impl Text {
     }
 }
 
-/// How many characters of a cut text come from its beginning: 70 %.
+/// Returns how many characters of a truncated text come from its beginning: 70 %.
 pub(crate) fn head_room(limit: usize) -> usize {
     tenths(limit, 7)
 }
 
-/// How many characters of a cut text come from its end: 20 %.
+/// Returns how many characters of a truncated text come from its end: 20 %.
 pub(crate) fn tail_room(limit: usize) -> usize {
     tenths(limit, 2)
 }
 
-/// Rounded down, and without overflow for a limit that means "none".
+/// Rounds down, without overflow for a limit that means "none".
 fn tenths(limit: usize, count: usize) -> usize {
     limit / 10 * count + limit % 10 * count / 10
 }
@@ -121,7 +121,7 @@ mod tests {
         let shown = "0123456789abc\n\n[… the middle of USER.md is left out: here are 13 + 3 of 23 characters; read the \
                      file for the rest …]\n\nklm";
         assert_eq!(text.fit("USER.md", 19), (Body::Cut(shown.to_owned()), 16));
-        // Less room later is the same as less room from the start.
+        // Reducing the space later has the same result as reducing it from the start.
         assert_eq!(text.fit("USER.md", 11), Text::new("0123456789abcdefghijklm", 11).fit("USER.md", 11));
     }
 

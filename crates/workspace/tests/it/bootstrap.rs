@@ -1,4 +1,4 @@
-//! What of a workspace goes into a prompt.
+//! Tests of the workspace files in a prompt.
 
 use std::{
     borrow::Cow,
@@ -30,7 +30,7 @@ fn read(dir: &Path, audience: Audience, limits: Limits) -> Vec<Page> {
     Reader::default().pages(dir, audience, &limits)
 }
 
-/// The pages of a workspace, by name.
+/// Returns the pages of a workspace, by name.
 fn bodies(dir: &Path, limits: Limits) -> Vec<(&'static str, Body)> {
     let named = |page: Page| match page.name {
         Cow::Borrowed(name) => (name, page.body),
@@ -39,7 +39,7 @@ fn bodies(dir: &Path, limits: Limits) -> Vec<(&'static str, Body)> {
     read(dir, Audience::Main, limits).into_iter().map(named).collect()
 }
 
-/// What becomes of a file, with no limit in the way.
+/// Returns the page of a file, without limits.
 fn page_of(dir: &Path, name: &str) -> Option<(Body, usize)> {
     let pages = read(dir, Audience::Main, Limits::default());
     pages.into_iter().find(|page| page.name == name).map(|page| (page.body, page.chars))
@@ -89,7 +89,7 @@ fn standard_files_are_missed_and_others_are_not() {
     let missing = ["SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"].map(|name| (name, Body::Missing));
     let expected = [vec![("AGENTS.md", whole("agents"))], missing.to_vec()].concat();
     assert_eq!(bodies(dir.path(), Limits::default()), expected);
-    // A workspace that is not there is one without files.
+    // A workspace that does not exist is like one without files.
     let nowhere = bodies(&dir.path().join("nowhere"), Limits::default());
     assert_eq!(nowhere, ALL.map(|(name, _)| (name, Body::Missing)));
 }
@@ -152,7 +152,7 @@ fn later_files_get_what_is_left() {
         Body::Cut(format!("[… {name} {words}"))
     };
     let expected = [
-        // 720 of the 1000, then 252 of the 280 that are left, then 28 are left.
+        // 720 of the 1000, then 252 of the remaining 280, then 28 are left.
         ("AGENTS.md", cut("AGENTS.md", 560, 160)),
         ("SOUL.md", cut("SOUL.md", 196, 56)),
         ("TOOLS.md", note("TOOLS.md")),
@@ -178,8 +178,8 @@ fn two_names_of_one_memory_are_one() {
 #[test]
 fn of_a_huge_file_only_the_ends_are_read() {
     const SIZE: u64 = 50 * 1024 * 1024;
-    // The ends are a little more than what may be read of them, and what is read begins within a character. Between them
-    // is nothing but NUL: had it been read, the file would be no text. Blanks at the end count as read.
+    // The ends are a little longer than what may be read of them, and the part read starts within a character. Between
+    // them is nothing but NUL: if it were read, the file would not be text. Trailing whitespace counts as read.
     for (blanks, kept) in [("\n \n", 4_000), (" ".repeat(16_000).as_str(), 341)] {
         let dir = workspace(&[("AGENTS.md", &"ä".repeat(30_000))]);
         let tail = format!("{}{blanks}", "漢".repeat(6_000));
@@ -288,7 +288,7 @@ fn a_change_is_seen_by_the_same_reader() {
     File::options().write(true).open(dir.path().join("new")).unwrap().set_modified(time).unwrap();
     fs::rename(dir.path().join("new"), dir.path().join("AGENTS.md")).unwrap();
     assert_eq!(agents(&Limits::default()), whole("changed"));
-    // Other limits are not answered from memory.
+    // Other limits bypass the cache.
     assert!(matches!(agents(&Limits { per_file: 5, total: 60_000 }), Body::Cut(_)));
     assert_eq!(agents(&Limits::default()), whole("changed"));
     fs::remove_file(dir.path().join("AGENTS.md")).unwrap();
@@ -304,7 +304,7 @@ fn an_unchanged_file_is_not_read_again() {
     let reader = Reader::default();
     let agents = |reader: &Reader| reader.pages(dir.path(), Audience::Subagent, &Limits::default()).remove(0).body;
     assert_eq!(agents(&reader), whole("one"));
-    // Files of such a folder can be looked at, and are not opened by way of it.
+    // Files of such a folder can be examined, but not opened through it.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o300)).unwrap();
     let (again, anew) = (agents(&reader), agents(&Reader::default()));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -333,7 +333,7 @@ fn an_identity_is_found_in_the_pages() {
     assert_eq!(Identity::of(&read(dir.path(), Audience::Subagent, Limits::default())), Identity::default());
 }
 
-/// How many of the characters of a file a body shows, if marks count as none.
+/// Returns how many characters of a file a body shows, without truncation notes.
 fn shown(body: &Body) -> usize {
     let without_mark = |text: &str| match (text.find("\n\n[… "), text.find(" …]\n\n")) {
         (Some(start), Some(end)) => text[..start].chars().count() + text[end + " …]\n\n".len()..].chars().count(),

@@ -1,4 +1,4 @@
-//! Workspaces on a real disk: how they begin, and what of them goes into a prompt.
+//! Tests of workspaces on a real disk: creation, and what is part of a prompt.
 #![cfg(test)]
 
 mod bootstrap;
@@ -12,7 +12,7 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A workspace with these files.
+/// Creates a workspace with these files.
 fn workspace(files: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -25,8 +25,7 @@ fn mkfifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Whether this is a user to whom permissions apply. If it is not, the test is run again as one who is, and that has to
-/// go well.
+/// True if permissions apply to this user. Otherwise the test is run again as an unprivileged user, which must succeed.
 fn is_plain_user(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         return true;

@@ -1,4 +1,4 @@
-//! How a workspace begins.
+//! Tests of creating a workspace.
 
 use std::{
     collections::BTreeMap,
@@ -133,7 +133,7 @@ fn a_folder_that_may_not_be_written_is_named() {
         home.path().display()
     );
     assert_eq!(refusal(&dir), words);
-    // One that exists is used as it is.
+    // An existing one is used as it is.
     let problem = |name| Problem {
         path: home.path().join(name),
         what: "it cannot be written: Permission denied (os error 13)".to_owned(),
@@ -149,7 +149,7 @@ fn the_starter_files_are_short_and_say_nothing_yet() {
     let texts = texts(dir.path());
     let lengths: Vec<_> = texts.values().map(|text| text.chars().count()).collect();
     assert!(lengths.iter().all(|length| *length < 1_500) && lengths.iter().sum::<usize>() < 5_000, "{lengths:?}");
-    // What `schedule::heartbeat` of the agent takes for a file that asks for nothing.
+    // What the agent's `schedule::heartbeat` treats as a file that requests nothing.
     assert!(texts["HEARTBEAT.md"].lines().all(|line| line.trim().is_empty() || line.starts_with("# ")));
     let pages = Reader::default().pages(dir.path(), Audience::Main, &Limits::default());
     assert_eq!(Identity::of(&pages), Identity::default());

@@ -1,23 +1,23 @@
-//! Pictures that a text refers to.
+//! Finds references to images in a text.
 //!
-//! Two tags say outright that a picture is meant: `[media attached: path (type) | url]` and `[Image: source: path]`.
-//! Besides them, a reference is a `file://` URL or a path with a `/` in it that ends as pictures do. A path with spaces
-//! is taken where quotes or brackets show its ends. Other URLs are remote and are stepped over as a whole.
+//! Two tags explicitly mark an image: `[media attached: path (type) | url]` and `[Image: source: path]`. Besides them,
+//! a reference is a `file://` URL or a path with a `/` in it and an image extension. A path with spaces is recognized
+//! between quotes or brackets. Other URLs are remote and skipped as a whole.
 //!
-//! The text is only looked at, never the disk: what is found need not exist.
+//! Only the text is examined, never the disk: the files need not exist.
 
-/// The most pictures that one text brings.
+/// Maximum number of images per text.
 const MOST: usize = 20;
 
-/// The longest path that is taken, in bytes; no system opens a longer one.
+/// Maximum length of a path in bytes; no system opens a longer one.
 const LONGEST: usize = 4096;
 
-/// How deep brackets may nest before they are no longer matched; it keeps the search linear.
+/// Maximum nesting depth of brackets that are matched; keeps the search linear.
 const DEEPEST: usize = 8;
 
 const ENDINGS: [&str; 10] = [".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff", ".tif", ".heic", ".heif"];
 
-/// What opens and closes an enclosed path. Where both are the same, it is a quote that a word must not touch.
+/// Delimiters of an enclosed path. If both are equal, it is a quote that must not follow a word directly.
 const PAIRS: [(char, char); 11] = [
     ('"', '"'),
     ('\'', '\''),
@@ -32,9 +32,9 @@ const PAIRS: [(char, char); 11] = [
     ('<', '>'),
 ];
 
-/// The paths of the pictures that a text refers to, each once, in order, at most 20.
+/// Returns the paths of the images that a text refers to, each once, in order, at most 20.
 ///
-/// A path is absolute, relative or begins with `~/`; a `file://` URL is given as the path that it means.
+/// A path is absolute, relative or starts with `~/`; a `file://` URL is converted to a path.
 pub fn find(text: &str) -> Vec<String> {
     let mut found = Found(Vec::new());
     for line in text.lines() {
@@ -67,7 +67,7 @@ fn scan(line: &str, found: &mut Found) {
     }
 }
 
-/// A tag that says that a picture is meant, so that a bare name is enough. Gives its length.
+/// Parses a tag that marks an image, where a bare name is enough. Returns its length.
 fn tag(rest: &str, found: &mut Found) -> Option<usize> {
     let inner = inside(rest, '[', ']')?;
     let path = if let Some(media) = strip_start(inner, "media attached") {
@@ -75,7 +75,7 @@ fn tag(rest: &str, found: &mut Found) -> Option<usize> {
     } else {
         strip_start(strip_start(inner, "image:")?.trim_start(), "source:")?
     };
-    // The type and where it came from may follow.
+    // The type and the origin may follow.
     let path = path.split('|').next().unwrap_or(path);
     let notes = path.match_indices('(').map(|(at, _)| &path[..at]);
     let path = std::iter::once(path).chain(notes.rev()).map(str::trim).find(|path| is_picture(path));
@@ -85,10 +85,10 @@ fn tag(rest: &str, found: &mut Found) -> Option<usize> {
     Some(inner.len() + 2)
 }
 
-/// A path between quotes or brackets. Gives the length of both if that is all that is between them.
+/// Parses a path between quotes or brackets. Returns the length of the whole if there is nothing else between them.
 fn enclosed(rest: &str, before: char, found: &mut Found) -> Option<usize> {
     let (open, close) = PAIRS.into_iter().find(|(open, _)| rest.starts_with(*open))?;
-    // Or else it is an apostrophe, or closes.
+    // Otherwise it is an apostrophe or a closing quote.
     if open == close && before.is_alphanumeric() {
         return None;
     }
@@ -107,14 +107,14 @@ fn enclosed(rest: &str, before: char, found: &mut Found) -> Option<usize> {
         found.add(path.to_owned());
         return Some(length);
     }
-    // Between quotes it is either a path with spaces or speech that ends in a path: the words are looked at, too.
+    // Between quotes it is either a path with spaces or speech that ends in a path: the words are examined as well.
     if path.contains('/') && !matches!(open, '(' | '[' | '{' | '<') {
         found.add(path.to_owned());
     }
     None
 }
 
-/// A URL. Gives its length, so that the path of a remote one is not taken for one here.
+/// Parses a URL. Returns its length, so that the path of a remote one is not taken for a local one.
 fn url(rest: &str, found: &mut Found) -> Option<usize> {
     let is_scheme = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '-' | '.');
     let scheme = rest.find(|letter| !is_scheme(letter))?;
@@ -142,11 +142,11 @@ fn url(rest: &str, found: &mut Found) -> Option<usize> {
     Some(url.len())
 }
 
-/// A path without spaces. Gives the length of the word, whatever it is.
+/// Parses a path without spaces. Returns the length of the word in any case.
 fn word(rest: &str, found: &mut Found) -> Option<usize> {
     let word = &rest[..rest.find(is_delimiter).unwrap_or(rest.len())];
     let path = word.trim_end_matches(is_trailing);
-    // Marks of emphasis, and of clients that have a sign for files.
+    // Emphasis, and the sign that some clients put before files.
     let marked = path.trim_start_matches(['*', '_', '@', '!']);
     let path = if is_anchored(marked) { marked } else { path };
     if is_picture(path) && path.contains('/') && !path.starts_with("//") {
@@ -155,7 +155,7 @@ fn word(rest: &str, found: &mut Found) -> Option<usize> {
     (!word.is_empty()).then_some(word.len())
 }
 
-/// What is between the opening character that `rest` starts with and the one that closes it.
+/// Returns the text between the opening character at the start of `rest` and the matching closing one.
 fn inside(rest: &str, open: char, close: char) -> Option<&str> {
     let inner = rest.strip_prefix(open)?;
     let mut depth = 0;
@@ -174,7 +174,7 @@ fn inside(rest: &str, open: char, close: char) -> Option<&str> {
     None
 }
 
-/// The path that a `file://` URL to a picture means.
+/// Returns the path of a `file://` URL to an image.
 fn local(url: &str) -> Option<String> {
     let path = strip_start(url, "file://")?;
     let path = strip_start(path, "localhost").unwrap_or(path);
@@ -193,7 +193,7 @@ fn decode(escaped: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether it ends as pictures do and has a name before that.
+/// True if it has an image extension and a name before that.
 fn is_picture(path: &str) -> bool {
     let stem = ENDINGS.iter().find_map(|ending| {
         let at = path.len().checked_sub(ending.len())?;
@@ -202,7 +202,7 @@ fn is_picture(path: &str) -> bool {
     stem.is_some_and(|stem| !stem.is_empty() && !stem.ends_with('/'))
 }
 
-/// Whether it is more than one path, or words and a path.
+/// True if it contains several paths, or words and a path.
 fn is_several(path: &str) -> bool {
     let words: Vec<_> = path.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '|')).collect();
     let ends_early = words.iter().rev().skip(1).any(|word| is_picture(word.trim_end_matches(is_trailing)));
@@ -228,7 +228,7 @@ fn is_trailing(letter: char) -> bool {
     matches!(letter, '.' | '!' | '?' | '*' | '_' | '…' | ':')
 }
 
-/// What follows `start`, which may be in any case.
+/// Strips a prefix, ignoring case.
 fn strip_start<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     text.get(..start.len())?.eq_ignore_ascii_case(start).then(|| &text[start.len()..])
 }

@@ -1,7 +1,7 @@
-//! Pictures made to fit what models take: neither side too long, not too many bytes, and whole.
+//! Fits images to the limits of models: side length, size, and integrity.
 //!
-//! A picture that fits is passed on as it is, but only after it was decoded: a damaged one would be refused by the
-//! provider again at every later turn. Decoding is bounded, so that a small file cannot unfold into a huge picture.
+//! An image that fits is passed on unchanged, but only after it was decoded: the provider would reject a damaged one at
+//! every later turn. Decoding is bounded, so that a small file cannot expand into a huge image.
 
 use std::io::Cursor;
 
@@ -18,21 +18,21 @@ use crate::{
     kind::{Kind, Shown},
 };
 
-/// The longest side that is decoded, in pixels.
+/// Maximum side length that is decoded, in pixels.
 const DECODED_SIDE: u32 = 20_000;
 
-/// The most memory that decoding may take, in bytes.
+/// Maximum memory for decoding, in bytes.
 const DECODED_BYTES: u64 = 256 * 1024 * 1024;
 
-/// The qualities at which a JPEG is tried, until one is small enough.
+/// JPEG qualities that are tried until the result is small enough.
 const QUALITIES: [u8; 6] = [85, 75, 65, 55, 45, 40];
 
-/// What a picture must fit.
+/// Limits of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest that a side may be, in pixels.
+    /// Maximum side length in pixels.
     pub side: u32,
-    /// The most that its file may weigh, in bytes.
+    /// Maximum size of the file in bytes.
     pub bytes: usize,
 }
 
@@ -43,37 +43,38 @@ impl Default for Limits {
     }
 }
 
-/// Why a picture cannot be shown to a model.
+/// Why an image cannot be sent to a model.
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
-    /// A picture of a kind that models do not take.
+    /// An image format that models do not accept.
     #[error("{kind} pictures cannot be shown to a model; convert it to PNG or JPEG")]
     Foreign {
-        /// Its common name, such as `HEIC`.
+        /// Common name of the format, such as `HEIC`.
         kind: &'static str,
     },
-    /// No picture at all, whatever its name says.
+    /// Not an image, whatever its name says.
     #[error("it is not a PNG, JPEG, GIF or WebP picture")]
     Unknown,
     /// More pixels than are decoded.
     #[error("it has too many pixels to be opened; scale it down first")]
     Huge,
-    /// It is cut off or damaged.
+    /// It is truncated or damaged.
     #[error("it is damaged; save it again")]
     Damaged(#[source] ImageError),
     /// No scaling made it small enough.
     #[error("it cannot be made to fit {side} pixels and {bytes} bytes")]
     Unfit {
-        /// The limit of a side.
+        /// Limit of the side length.
         side: u32,
-        /// The limit of the file.
+        /// Limit of the file size.
         bytes: usize,
     },
 }
 
-/// Gives the picture as it is if it fits, or scaled down until it does; of an animation that is scaled, the first frame.
+/// Returns the image unchanged if it fits, or scaled down until it does; of an animation that is scaled, the first
+/// frame.
 ///
-/// The ratio of the sides is kept, and what is scaled is turned upright. It computes for up to seconds.
+/// The aspect ratio is kept, and a scaled image is rotated upright. May compute for seconds.
 pub fn fit(bytes: Vec<u8>, limits: &Limits) -> Result<Picture, FitError> {
     let shown = match Kind::of(&bytes) {
         Kind::Shown(shown) => shown,
@@ -96,7 +97,7 @@ fn decode(bytes: &[u8], shown: Shown) -> ImageResult<(DynamicImage, Orientation)
     let mut reader = ImageReader::with_format(Cursor::new(bytes), shown.format());
     reader.limits(limits.clone());
     let mut decoder = reader.into_decoder()?;
-    // The decoders count what they need for themselves; this is for what they give.
+    // The decoders account for their own memory; this is for their output.
     limits.reserve(decoder.total_bytes())?;
     if decoder.total_bytes() == 0 {
         return Err(ImageError::Parameter(ParameterError::from_kind(ParameterErrorKind::DimensionMismatch)));
@@ -105,14 +106,15 @@ fn decode(bytes: &[u8], shown: Shown) -> ImageResult<(DynamicImage, Orientation)
         hidden_frames(bytes).try_for_each(|pixels| limits.clone().reserve(pixels * 4))?;
     }
     decoder.set_limits(limits)?;
-    // A picture that does not say how it is turned well enough is not turned.
+    // An image with invalid orientation data is not rotated.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     Ok((DynamicImage::from_decoder(decoder)?, orientation))
 }
 
-/// How many pixels the lossy frames of a WebP have by their own word.
+/// Returns the number of pixels that the lossy frames of a WebP declare.
 ///
-/// Its decoder makes room for them before it compares that word with the size of the whole, which alone it was asked.
+/// Its decoder allocates memory for them before it compares them with the declared size of the whole image, which is
+/// the only one checked before.
 fn hidden_frames(webp: &[u8]) -> impl Iterator<Item = u64> {
     webp.windows(18).filter_map(|window| match window {
         [b'V', b'P', b'8', b' ', _, _, _, _, _, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1] => {
@@ -130,7 +132,8 @@ fn refuse(error: ImageError) -> FitError {
 fn scale(image: DynamicImage, orientation: Orientation, limits: &Limits) -> Result<Picture, FitError> {
     let whole = (image.width(), image.height());
     let mut side = limits.side.min(whole.0.max(whole.1));
-    // Smaller ones are made from the first, which is small enough to be quick and leaves the whole to be freed.
+    // Smaller versions are made from the first one, which is small enough to be quick and allows the original to be
+    // freed.
     let largest = resize(image, sides(whole, side));
     while side > 0 {
         let mut scaled = resize(largest.clone(), sides(whole, side));
@@ -144,7 +147,7 @@ fn scale(image: DynamicImage, orientation: Orientation, limits: &Limits) -> Resu
     Err(FitError::Unfit { side: limits.side, bytes: limits.bytes })
 }
 
-/// The sides of a picture whose longest side becomes `longest`.
+/// Returns the sides of an image whose longest side becomes `longest`.
 fn sides((width, height): (u32, u32), longest: u32) -> (u32, u32) {
     let whole = u64::from(width.max(height));
     let part = |side: u32| {
@@ -158,13 +161,13 @@ fn resize(image: DynamicImage, (width, height): (u32, u32)) -> DynamicImage {
     if (image.width(), image.height()) == (width, height) {
         return image;
     }
-    // The good filter works on 16 bytes a pixel, so a much larger picture is first averaged to twice the size.
+    // The good filter needs 16 bytes per pixel, so a much larger image is first averaged to twice the size.
     let twice = (image.width().min(width * 2), image.height().min(height * 2));
     let image = if image.width() > width * 3 { image.thumbnail_exact(twice.0, twice.1) } else { image };
     image.resize_exact(width, height, FilterType::Lanczos3)
 }
 
-/// A file of at most `most` bytes: PNG for what is transparent, if it is small enough, else JPEG.
+/// Encodes to at most `most` bytes: PNG for transparent images, if small enough, else JPEG.
 fn encode(image: DynamicImage, most: usize) -> ImageResult<Option<(&'static str, Vec<u8>)>> {
     let colours = if image.color().has_alpha() {
         let image = image.into_rgba8();
@@ -189,11 +192,11 @@ fn encode(image: DynamicImage, most: usize) -> ImageResult<Option<(&'static str,
     Ok(None)
 }
 
-/// The picture as it looks on paper, because JPEG knows no transparency.
+/// Renders the image on white, because JPEG has no transparency.
 fn on_white(image: &image::RgbaImage) -> RgbImage {
     RgbImage::from_fn(image.width(), image.height(), |x, y| {
         let [red, green, blue, alpha] = image.get_pixel(x, y).0.map(u16::from);
-        // At most 255, as a mean of two that are.
+        // At most 255, as a mean of two such values.
         image::Rgb([red, green, blue].map(|colour| ((colour * alpha + 255 * (255 - alpha)) / 255) as u8))
     })
 }

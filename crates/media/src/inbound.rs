@@ -1,5 +1,5 @@
-//! Files that come with a message and are no pictures: kept in a folder of the agent's workspace, with a note that names
-//! the path to the model.
+//! Files other than images that come with a message: stored in a folder of the agent's workspace, with a note for the
+//! model that names the path.
 
 use std::{
     fs,
@@ -10,51 +10,51 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// How many files are kept in a folder; older ones make room.
+/// Maximum number of files in a folder; the oldest are removed.
 const FILES: usize = 200;
-/// Where files are put, in the agent's workspace.
+/// Folder of the files in the agent's workspace.
 const FOLDER: &str = "media/inbound";
-/// How many characters of a text file are shown where the agent cannot open it.
+/// Maximum number of characters of a text file that are shown if the agent cannot open it.
 const SHOWN: usize = 20_000;
 
-/// The folder for the files of a sender or a conversation.
+/// Folder for the files of a sender or a session.
 #[derive(Debug, Clone)]
 pub struct InboundFolder {
     workspace: PathBuf,
-    /// Below the workspace.
+    /// Path below the workspace.
     folder: String,
-    /// Whether runs of the conversation can open files there.
+    /// True if runs of the session can open files there.
     is_open: bool,
 }
 
 /// A file that came with a message.
 #[derive(Debug, Clone, Copy)]
 pub struct InboundFile<'a> {
-    /// The bytes.
+    /// Content.
     pub bytes: &'a [u8],
-    /// What the sender calls it.
+    /// File name given by the sender.
     pub name: Option<&'a str>,
-    /// What the sender takes it for.
+    /// MIME type given by the sender.
     pub mime: Option<&'a str>,
-    /// Whether it is a voice message.
+    /// True if it is a voice message.
     pub is_voice: bool,
-    /// What its message is called and which of its files it is: the same file gets the same name each time.
+    /// Id of its message and index of the file: the same file always gets the same name.
     pub stem: &'a str,
 }
 
 impl InboundFolder {
-    /// The folder `owner`, which may have several parts, in the folder for such files.
+    /// Creates the folder `owner`, which may have several components, below the folder for such files.
     pub fn new(workspace: &Path, owner: &str, is_open: bool) -> Self {
         Self { workspace: workspace.to_owned(), folder: format!("{FOLDER}/{owner}"), is_open }
     }
 
-    /// The path below the workspace.
+    /// Returns the path below the workspace.
     pub fn path(&self) -> &str {
         &self.folder
     }
 
-    /// Keeps a file and returns the note for the model, which names its path. If its runs cannot open the folder, the
-    /// note shows the beginning of a text file. The oldest files make room. The second value is why they did not.
+    /// Stores a file and returns the note for the model, which names its path. If runs cannot open the folder, the note
+    /// shows the beginning of a text file. The oldest files are removed; the second value is the error if that failed.
     pub fn keep(&self, file: InboundFile<'_>) -> io::Result<(String, Option<io::Error>)> {
         let InboundFile { bytes, mime, is_voice, .. } = file;
         let name = file_name(&file);
@@ -74,7 +74,7 @@ impl InboundFolder {
         Ok((note, kept_all))
     }
 
-    /// Writes a file into the folder, and returns the folder. Not where a link leads that an agent may have made.
+    /// Writes a file into the folder, and returns the folder. Refuses a symlink, which an agent may have created.
     fn put(&self, bytes: &[u8], name: &str) -> io::Result<PathBuf> {
         let folder = self.workspace.join(&self.folder);
         fs::create_dir_all(&folder)?;
@@ -88,7 +88,7 @@ impl InboundFolder {
     }
 }
 
-/// The beginning of a text file, and whether that is all of it; `None` if it is no text.
+/// Returns the beginning of a text file, and whether that is all of it; `None` if it is not text.
 fn readable(bytes: &[u8]) -> Option<(&str, bool)> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     if text.chars().any(|c| c.is_control() && !c.is_whitespace()) {
@@ -98,7 +98,7 @@ fn readable(bytes: &[u8]) -> Option<(&str, bool)> {
     Some((&text[..end], end == text.len()))
 }
 
-/// A name that is the same for the same file, and cannot lead elsewhere.
+/// Returns a deterministic file name without path separators.
 fn file_name(file: &InboundFile<'_>) -> String {
     let given = file.name.unwrap_or(if file.is_voice { "voice.ogg" } else { "file" });
     let plain = |text: &str, most: usize| -> String {
@@ -125,7 +125,7 @@ fn make_room(folder: &Path) -> io::Result<()> {
     files.into_iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
 }
 
-/// A text that the sender chose, on one line and without brackets.
+/// Sanitizes a text chosen by the sender: one line, without brackets, at most 200 characters.
 pub fn harmless(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(200).collect()
 }

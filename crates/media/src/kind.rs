@@ -1,19 +1,19 @@
-//! What a file is, by its first bytes. Names lie: chats and browsers give pictures whatever ending they like.
+//! Detects the format of a file by its first bytes, because chats and browsers use arbitrary extensions for images.
 
 use image::ImageFormat;
 
-/// What the first bytes of a file say.
+/// Detected format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A picture that models take.
+    /// An image format that models accept.
     Shown(Shown),
-    /// A picture that they do not take, by its common name.
+    /// An image format that they do not accept, by its common name.
     Foreign(&'static str),
     /// Anything else.
     Unknown,
 }
 
-/// The kinds of pictures that models take.
+/// Image formats that models accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     Png,
@@ -29,7 +29,7 @@ impl Kind {
             [0xff, 0xd8, 0xff, ..] => Self::Shown(Shown::Jpeg),
             [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Self::Shown(Shown::Gif),
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Self::Shown(Shown::Webp),
-            // Two letters are too few to go by; the four reserved bytes are always zero.
+            // Two letters are not sufficient; the four reserved bytes are always zero.
             [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => Self::Foreign("BMP"),
             [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Self::Foreign("TIFF"),
             [_, _, _, _, b'f', b't', b'y', b'p', a, b, c, d, ..] => match &[*a, *b, *c, *d] {

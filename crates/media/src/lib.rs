@@ -1,8 +1,8 @@
-//! Pictures: found in a text, loaded from beneath a folder, and made to fit what models take. Other files that come with
-//! a message are kept in a folder of the workspace ([`InboundFolder`]).
+//! Images: found in a text, loaded from below a folder, and fitted to the limits of models. Other files that come with
+//! a message are stored in a folder of the workspace ([`InboundFolder`]).
 //!
-//! This crate refuses to know sessions, models and the network. Everything here blocks: [`load()`] reads a file and
-//! [`fit()`] computes, so call them where blocking is fine. Start with [`find()`], which says what counts as a
+//! This crate does not depend on sessions, models or the network. Everything here blocks: [`load()`] reads a file and
+//! [`fit()`] computes, so call them where blocking is fine. Start with [`find()`], which defines what counts as a
 //! reference; a failure is a value for the caller to log, never a reason to end a run.
 #![warn(missing_docs)]
 

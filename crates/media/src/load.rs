@@ -1,7 +1,7 @@
-//! Pictures read from disk, from anywhere or only from beneath a folder.
+//! Loads images from disk, from anywhere or only from below a folder.
 //!
-//! The kernel does the confining, with `openat2` on a directory handle: `..`, absolute links and links that are swapped
-//! while we look cannot lead out. Links that stay inside are followed.
+//! The kernel enforces the confinement, with `openat2` on a directory handle: `..`, absolute symlinks and symlinks that
+//! are swapped during the lookup cannot lead out. Symlinks that stay inside are followed.
 
 use std::{
     fs::File,
@@ -17,81 +17,81 @@ use rustix::{
 
 use crate::{FitError, Limits, Picture, fit};
 
-/// The largest file that is read, in bytes.
+/// Maximum size of a file in bytes.
 const LARGEST: u64 = 6 * 1024 * 1024;
 
-/// How often a lookup is tried again when a rename elsewhere made the kernel unsure.
+/// Maximum number of lookups when a concurrent rename makes the kernel return `EAGAIN`.
 const TRIES: usize = 32;
 
-/// Where references to pictures lead.
+/// How references to images are resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Where {
-    /// The folder that relative paths start from.
+    /// Folder that relative paths start from.
     pub root: PathBuf,
-    /// What `~` stands for.
+    /// Folder that `~` stands for.
     pub home: Option<PathBuf>,
-    /// Whether only files beneath `root` may be read, as in a sandbox.
+    /// True if only files below `root` may be read, as in a sandbox.
     pub beneath_only: bool,
 }
 
-/// Why a picture was not loaded.
+/// Why an image was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The run may not read there.
     #[error("picture {path} is outside of {root}, the only folder this run may read; copy it there")]
     Outside {
-        /// As it was written.
+        /// The path as written.
         path: String,
-        /// The folder.
+        /// The only folder that may be read.
         root: PathBuf,
     },
-    /// There is no such file.
+    /// The file does not exist.
     #[error("picture {path} does not exist")]
     Missing {
-        /// As it was written.
+        /// The path as written.
         path: String,
     },
-    /// It starts with `~`, and nobody said what that is.
+    /// It starts with `~`, and no home folder is known.
     #[error("picture {path} is in a home folder, and none is known here; write the whole path")]
     Homeless {
-        /// As it was written.
+        /// The path as written.
         path: String,
     },
     /// A folder, a pipe, a socket or a device.
     #[error("picture {path} is not a regular file")]
     Special {
-        /// As it was written.
+        /// The path as written.
         path: String,
     },
-    /// It is too large to be read.
+    /// The file is too large.
     #[error("picture {path} is larger than {} MiB; make it smaller", LARGEST / 1024 / 1024)]
     TooLarge {
-        /// As it was written.
+        /// The path as written.
         path: String,
     },
-    /// The system refused.
+    /// The operating system refused.
     #[error("cannot read picture {path}")]
     Io {
-        /// As it was written.
+        /// The path as written.
         path: String,
-        /// Its reason.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// It was read, but it cannot be shown.
+    /// The file was read, but cannot be sent to a model.
     #[error("cannot show picture {path}")]
     Unfit {
-        /// As it was written.
+        /// The path as written.
         path: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: FitError,
     },
 }
 
-/// Loads a picture from a path as [`find()`](crate::find()) gives it, and makes it fit the usual [`Limits`].
+/// Loads an image from a path returned by [`find()`](crate::find()), and fits it to the default [`Limits`].
 ///
-/// Only regular files are read, and a pipe or device is refused without waiting for it.
+/// Only regular files are read; a pipe or device is refused without blocking.
 pub fn load(reference: &str, place: &Where) -> Result<Picture, LoadError> {
     let path = || reference.to_owned();
     let explain = |errno| explain(reference, place, errno);
@@ -101,7 +101,7 @@ pub fn load(reference: &str, place: &Where) -> Result<Picture, LoadError> {
         return Err(LoadError::Special { path: path() });
     }
     let mut bytes = Vec::new();
-    // One byte more than allowed, because the file may have grown since anyone looked.
+    // One byte more than allowed, because the file may have grown since it was examined.
     file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|source| LoadError::Io { path: path(), source })?;
     if bytes.len() as u64 > LARGEST {
         return Err(LoadError::TooLarge { path: path() });
@@ -124,7 +124,7 @@ impl Where {
         if !self.beneath_only {
             return openat(CWD, self.root.join(path), flags, Mode::empty());
         }
-        // A matter of spelling; the kernel is what confines.
+        // Only normalizes the path; the kernel enforces the confinement.
         let inside = if path.is_absolute() { path.strip_prefix(&self.root).or(Err(Errno::XDEV))? } else { path };
         // The folder itself is trusted.
         let root = openat(CWD, &self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -140,7 +140,7 @@ fn explain(reference: &str, place: &Where, errno: Errno) -> LoadError {
     match errno {
         Errno::XDEV => LoadError::Outside { path, root: place.root.clone() },
         Errno::NOENT | Errno::NOTDIR => LoadError::Missing { path },
-        // What opening a socket, or a device without a driver, answers.
+        // Returned on opening a socket, or a device without a driver.
         Errno::NXIO | Errno::NODEV => LoadError::Special { path },
         other => LoadError::Io { path, source: other.into() },
     }

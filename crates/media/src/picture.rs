@@ -1,27 +1,27 @@
-//! A picture that a model can be shown.
+//! An image that can be sent to a model.
 
 use std::fmt;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use homard_proto::message::{Block, ImageBlock};
 
-/// A picture that a model can be shown.
+/// An image that can be sent to a model.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// What `data` is, such as `image/png`.
+    /// MIME type of `data`, such as `image/png`.
     pub mime: &'static str,
-    /// The file's bytes.
+    /// Bytes of the file.
     pub data: Vec<u8>,
-    /// Its width as stored, in pixels.
+    /// Stored width in pixels.
     pub width: u32,
-    /// Its height as stored, in pixels.
+    /// Stored height in pixels.
     pub height: u32,
-    /// Whether it was encoded anew to fit; otherwise `data` is what was given.
+    /// True if it was re-encoded to fit; otherwise `data` is the original.
     pub was_scaled: bool,
 }
 
 impl Picture {
-    /// The block of a message that shows it.
+    /// Converts it to a message block.
     pub fn into_block(self) -> Block {
         Block::Image(ImageBlock {
             data: STANDARD.encode(self.data),
@@ -31,7 +31,7 @@ impl Picture {
     }
 }
 
-/// Without the bytes, which are the user's and many.
+/// Omits the bytes, which are private and many.
 impl fmt::Debug for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mime, data, width, height, was_scaled } = self;

@@ -1,4 +1,4 @@
-//! What counts as a picture in a text.
+//! Tests of image references in texts.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Pictures that fit, are made to, or cannot be.
+//! Tests of images that fit, are made to fit, or cannot be.
 
 use image::{
     Delay, Frame, Rgb, Rgba, RgbaImage,
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::WebP];
-/// What gets random bytes past the first look.
+/// Prefixes that get random bytes past the format detection.
 const STARTS: [&[u8]; 5] = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF\0\x01\0\0WEBPVP8 "];
 const RED: Rgba<u8> = Rgba([255, 0, 0, 255]);
 const BLUE: Rgba<u8> = Rgba([0, 0, 255, 255]);
@@ -29,7 +29,7 @@ fn halves(width: u32, height: u32, left: Rgba<u8>, right: Rgba<u8>) -> RgbaImage
     RgbaImage::from_fn(width, height, |x, _| if x < width / 2 { left } else { right })
 }
 
-/// Pixels without any pattern, which no encoder can make small.
+/// Pixels without a pattern, which no encoder can compress.
 fn noise(width: u32, height: u32) -> RgbaImage {
     let mut state = 1_u32;
     RgbaImage::from_fn(width, height, |_, _| {
@@ -38,7 +38,7 @@ fn noise(width: u32, height: u32) -> RgbaImage {
     })
 }
 
-/// The picture's facts; its bytes must decode to the sides that it claims.
+/// Returns the properties of an image; its bytes must decode to the declared sides.
 fn facts(picture: &Picture) -> (&'static str, u32, u32) {
     let image = image::load_from_memory(&picture.data).unwrap();
     assert_eq!((image.width(), image.height()), (picture.width, picture.height));
@@ -132,7 +132,7 @@ fn limits_that_nothing_fits_are_an_error() {
 #[test]
 fn what_is_scaled_is_turned_upright() {
     let jpeg = file(DynamicImage::from(halves(60, 30, RED, BLUE)).into_rgb8(), ImageFormat::Jpeg);
-    // The camera was turned: what is stored at the left belongs to the top.
+    // The camera was rotated: what is stored on the left belongs at the top.
     let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
     let turned = [&jpeg[..2], exif, &jpeg[2..]].concat();
     let picture = fit(turned, &side(20)).unwrap();
@@ -160,7 +160,7 @@ fn chunk(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
     [name, &(body.len() as u32).to_le_bytes(), body, padding].concat()
 }
 
-/// The same, built by hand because the encoder knows single frames only.
+/// The same, built by hand because the encoder supports only single frames.
 fn animated_webp() -> Vec<u8> {
     let mut body = b"WEBP".to_vec();
     // Animated; then the last pixel's column and row, three bytes each.
@@ -185,14 +185,14 @@ fn an_animation_that_is_scaled_becomes_its_first_frame() {
     }
 }
 
-/// The checksum of a PNG's chunk.
+/// Checksum of a PNG chunk.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
     })
 }
 
-/// A small PNG that claims to have square `side`.
+/// A small PNG that declares sides of `side` pixels.
 fn png_bomb(side: u32) -> Vec<u8> {
     let mut bytes = file(gradient(4, 4), ImageFormat::Png);
     bytes[16..20].copy_from_slice(&side.to_be_bytes());
@@ -224,7 +224,7 @@ fn webp_bomb(side: u32) -> Vec<u8> {
     bytes
 }
 
-/// A WebP that says 4x4 while the frame in it says 16383x16383.
+/// A WebP that declares 4x4 while its frame declares 16383x16383.
 fn hidden_webp_bomb() -> Vec<u8> {
     let mut body = b"WEBP".to_vec();
     body.extend(chunk(b"VP8X", &[0, 0, 0, 0, 3, 0, 0, 3, 0, 0]));

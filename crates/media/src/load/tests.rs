@@ -1,4 +1,4 @@
-//! Pictures that may be loaded, and those that may not.
+//! Tests of images that may be loaded, and those that may not.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A folder `root` to work in, with a home and a secret next to it, each with a picture.
+/// A folder `root` to work in, with a home and a secret next to it, each with an image.
 struct Disk {
     dir: TempDir,
     png: Vec<u8>,
@@ -44,7 +44,7 @@ impl Disk {
         Picture { mime: "image/png", data: self.png.clone(), width: 3, height: 2, was_scaled: false }
     }
 
-    /// What a failure says, without the name of the temporary folder.
+    /// Returns the error message, without the name of the temporary folder.
     fn failure(&self, reference: &str, beneath_only: bool) -> String {
         let error = load(reference, &self.place(beneath_only)).unwrap_err();
         error.to_string().replace(self.dir.path().to_str().unwrap(), "")

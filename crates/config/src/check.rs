@@ -1,4 +1,5 @@
-//! A tree against the typed sections: every value that does not fit is told and left out, the rest is kept.
+//! Validates a config tree against the typed sections: every invalid value is reported and omitted, the others are
+//! kept.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +13,19 @@ use crate::{
     tree::{dotted, without},
 };
 
-/// How often the sections are tried with one value less; then whole sections go, so that it comes to an end soon.
+/// Maximum number of attempts with one more value omitted; after that whole sections are omitted, so that validation
+/// terminates soon.
 const ROUNDS: usize = 200;
 
-/// Sections that were read.
+/// Validated sections.
 pub(crate) struct Checked<T> {
     pub(crate) config: T,
     pub(crate) problems: Vec<Problem>,
-    /// What was left out.
+    /// Paths of the omitted values.
     pub(crate) gone: BTreeSet<Vec<Step>>,
 }
 
-/// Reads the sections from the tree without the values in `gone`, and without those that do not fit.
+/// Deserializes the sections from the tree without the values in `gone`, and without invalid ones.
 pub(crate) fn check<T: DeserializeOwned + Default>(
     tree: &Value,
     mut gone: BTreeSet<Vec<Step>>,
@@ -54,7 +56,7 @@ pub(crate) fn check<T: DeserializeOwned + Default>(
     Checked { config: T::default(), problems, gone }
 }
 
-/// The way to the wrong value, or to the deepest value around it that there is.
+/// Returns the path of the invalid value, or of the deepest existing value around it.
 fn steps(path: &serde_path_to_error::Path, tree: &Value) -> Vec<Step> {
     let mut way = Vec::new();
     let mut here = tree;
@@ -71,7 +73,7 @@ fn steps(path: &serde_path_to_error::Path, tree: &Value) -> Vec<Step> {
     way
 }
 
-/// The same way in the whole tree: lists from which items were left out count differently.
+/// Converts a path to one in the original tree: indices differ in lists from which items were omitted.
 pub(crate) fn original(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Vec<Step> {
     let mut way: Vec<Step> = Vec::new();
     for step in wrong {
@@ -93,7 +95,7 @@ pub(crate) fn original(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>)
     way
 }
 
-/// Takes the value at the end of the way out of the tree. The root stays.
+/// Removes the value at a path. The root cannot be removed.
 fn remove(tree: &mut Value, way: &[Step]) -> bool {
     let Some((last, way)) = way.split_last() else { return false };
     let around = way.iter().try_fold(tree, |value, step| match step {
@@ -117,13 +119,13 @@ fn at<'a>(tree: &'a Value, way: &[Step]) -> Option<&'a Value> {
     })
 }
 
-/// Whether something is only missing because it was left out.
+/// True if a field is only missing because it was omitted.
 fn follows(why: &str, way: &[Step], gone: &BTreeSet<Vec<Step>>) -> bool {
     let field = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     field.is_some_and(|field| gone.contains(&[way, &[Step::Key(field.to_owned())]].concat()))
 }
 
-/// Says it without the value, which may be a secret, and without the names of Rust's types.
+/// Rephrases an error without the value, which may be a secret, and without Rust type names.
 fn plain(why: &str) -> String {
     if why.starts_with("data did not match any variant") {
         return "has none of the forms that it may have".to_owned();
@@ -156,7 +158,7 @@ fn plain(why: &str) -> String {
     format!("must be {wanted}")
 }
 
-/// The predicate, or a vaguer one if it has the wrong text in it.
+/// Returns the predicate, or a vaguer one if it contains the invalid text.
 fn unshown(predicate: String, value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) if text.len() > 2 && predicate.contains(text.as_str()) => "is not valid".to_owned(),

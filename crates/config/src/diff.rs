@@ -1,11 +1,11 @@
-//! What changed between two configs.
+//! Differences between two configs.
 
 use serde_json::{Map, Value};
 
 use crate::path::Path;
 
-/// The paths whose values differ, sorted. A list counts as one value; of objects only the members that differ are named,
-/// also of one that is new or gone.
+/// Returns the paths whose values differ, sorted. A list counts as one value; for objects, including new and removed
+/// ones, only the differing members are returned.
 pub fn changed(old: &Value, new: &Value) -> Vec<Path> {
     let mut paths = Vec::new();
     compare(&Path::root(), Some(old), Some(new), &mut paths);

@@ -1,7 +1,7 @@
-//! Changing the config file's text: comments, order, unknown keys, blanks and quotes stay as the user wrote them.
+//! Edits the text of a config file: comments, order, unknown keys, whitespace and quotes stay as the user wrote them.
 //!
-//! Every change says what the file's value shall be; `rewrite` then finds the smallest edits of the text.
-//! A comment goes only with a value that it stands inside of.
+//! Every edit computes the new value of the file; `rewrite` then finds the smallest changes of the text. A comment is
+//! removed only together with a value that contains it.
 
 use jsonc_parser::{CollectOptions, parse_to_ast};
 use serde_json::{Map, Value, json};
@@ -14,64 +14,64 @@ use crate::{
     tree,
 };
 
-/// Why a text cannot be changed so.
+/// Why a text cannot be edited.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// The file cannot be read, so it is not touched.
+    /// The file cannot be parsed, so it is not touched.
     #[error("{place}: {what}; correct the config file first")]
     Syntax {
-        /// Where.
+        /// Location of the error.
         place: Place,
-        /// Why.
+        /// Description of the error.
         what: String,
     },
-    /// The path leads through a value that has nothing inside.
+    /// The path leads through a scalar.
     #[error("{} is {kind}, so there is nothing inside it to set; unset it first", named(path))]
     Scalar {
-        /// The value that is in the way.
+        /// Path of the scalar.
         path: Path,
-        /// What it is.
+        /// Its type.
         kind: &'static str,
     },
     /// The path names a member of a list.
     #[error("{} is a list; name one of its items, as in {path}[0]", named(path))]
     List {
-        /// The list.
+        /// Path of the list.
         path: Path,
     },
     /// The path names an item of an object.
     #[error("{} is an object and has no item [{index}]; as a name it is written {}", named(path), path.key(&index.to_string()))]
     Object {
-        /// The object.
+        /// Path of the object.
         path: Path,
-        /// The item.
+        /// Index of the item.
         index: usize,
     },
-    /// The path names an item behind the end of a list.
+    /// The path names an item beyond the end of a list.
     #[error("{} has {len} items; the next one is {}", named(path), path.index(*len))]
     BehindEnd {
-        /// The list.
+        /// Path of the list.
         path: Path,
-        /// How many items it has.
+        /// Length of the list.
         len: usize,
     },
-    /// The whole config cannot be taken away.
+    /// The whole config cannot be unset.
     #[error("the whole config cannot be unset; name a key")]
     Root,
-    /// The result would not be read as it was meant, for example because it is nested too deep.
+    /// The result could not be parsed as intended, for example because it is nested too deeply.
     #[error("the config with this change could not be read back; it may be nested too deep")]
     Unreadable,
 }
 
-/// The text with the value at a path; objects and lists on the way to it are made where there are none.
+/// Sets the value at a path; missing objects and lists on the way are created.
 ///
-/// Of a value that is there already only what differs is changed. Where an object takes its members from a file with
-/// `$include`, the member is written next to the `$include` and wins over the file's; a list is added to the file's.
+/// Of an existing value only the differences are changed. If an object takes its members from a file with `$include`,
+/// the member is written next to the `$include` and overrides the file's; a list is appended to the file's.
 pub fn set(text: &str, path: &Path, value: &Value) -> Result<String, EditError> {
     change(text, |config| put(config, path, value))
 }
 
-/// The text without the value at a path, and whether there was one.
+/// Removes the value at a path, and returns whether there was one.
 pub fn unset(text: &str, path: &Path) -> Result<(String, bool), EditError> {
     let mut was_there = false;
     let text = change(text, |config| {
@@ -81,7 +81,7 @@ pub fn unset(text: &str, path: &Path) -> Result<(String, bool), EditError> {
     Ok((text, was_there))
 }
 
-/// The text with a merge patch (RFC 7396) applied: objects are merged, `null` takes away, anything else replaces.
+/// Applies a merge patch (RFC 7396): objects are merged, `null` removes, anything else replaces.
 pub fn merge_patch(text: &str, patch: &Value) -> Result<String, EditError> {
     change(text, |config| {
         merge(config, patch);
@@ -89,7 +89,7 @@ pub fn merge_patch(text: &str, patch: &Value) -> Result<String, EditError> {
     })
 }
 
-/// The text that says another value, by the smallest edits.
+/// Changes the text to another value, with the smallest edits.
 pub fn replace(text: &str, value: &Value) -> Result<String, EditError> {
     change(text, |config| {
         config.clone_from(value);
@@ -108,13 +108,13 @@ fn change(text: &str, edit: impl FnOnce(&mut Value) -> Result<(), EditError>) ->
     if value(&text).is_ok_and(|said| said == new) { Ok(text) } else { Err(EditError::Unreadable) }
 }
 
-/// A value as people write it, in JSON5; none if the text is not JSON5, or says nothing.
+/// Parses a JSON5 value; `None` if the text is invalid or empty.
 pub fn parse(text: &str) -> Option<Value> {
     let written = parse_to_ast(text, &CollectOptions::default(), &tree::OPTIONS).ok()?.value;
     written.is_some().then(|| value(text).ok()).flatten()
 }
 
-/// What the text of a file says; nothing is an empty object.
+/// Parses the text of a file; an empty one is an empty object.
 pub fn value(text: &str) -> Result<Value, EditError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let parsed = tree::parse(text, 0).map_err(|broken| {
@@ -128,7 +128,7 @@ pub fn value(text: &str) -> Result<Value, EditError> {
 fn put(config: &mut Value, path: &Path, value: &Value) -> Result<(), EditError> {
     let mut here = config;
     for (at, step) in path.steps().iter().enumerate() {
-        // What is made on the way becomes what the next step needs.
+        // A created container has the type that the next step needs.
         let made = || match path.steps().get(at + 1) {
             Some(Step::Key(_)) => json!({}),
             Some(Step::Index(_)) => json!([]),
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(unset("{a: 1, b: 2, a: 3}", &path("a")), Ok(("{b: 2}".to_owned(), true)));
     }
 
-    // The examples of RFC 7396, appendix A.
+    // Examples of RFC 7396, appendix A.
     #[test]
     fn a_merge_patch_does_what_its_standard_says() {
         for (text, patch, result) in [

@@ -1,4 +1,4 @@
-//! The files that a config is read from, and the places in them.
+//! Files of a config, and locations in them.
 
 use std::{
     fs::File,
@@ -8,10 +8,10 @@ use std::{
 
 use crate::{problem::Place, tree::Spot};
 
-/// The largest file that is read.
+/// Maximum size of a file.
 const LARGEST: u64 = 8 << 20;
 
-/// Reads a file whole: none if there is none, or the predicate that says why it cannot be read.
+/// Reads a file: `None` if it does not exist, or a predicate that says why it cannot be read.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let read = || -> io::Result<Result<Vec<u8>, &'static str>> {
         let kind = path.metadata()?.file_type();
@@ -33,7 +33,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Whether opening it could wait for somebody to write.
+/// True if opening it could block until there is a writer.
 #[cfg(unix)]
 fn waits(kind: std::fs::FileType) -> bool {
     use std::os::unix::fs::FileTypeExt;
@@ -45,7 +45,7 @@ fn waits(_: std::fs::FileType) -> bool {
     false
 }
 
-/// The text of a file's bytes, without the mark that some editors put first.
+/// Decodes a file's bytes, without the byte order mark that some editors write.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
     let text = String::from_utf8(bytes)
         .map_err(|error| format!("is not UTF-8 text: byte {} cannot be read", error.utf8_error().valid_up_to() + 1))?;
@@ -55,45 +55,45 @@ pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// The files that were read, the config itself first.
+/// Files that were read, the config itself first.
 pub(crate) struct Files {
     main: PathBuf,
     texts: Vec<(PathBuf, String)>,
 }
 
 impl Files {
-    /// None yet of the config at `main`.
+    /// Creates an empty set for the config at `main`.
     pub(crate) fn new(main: &Path) -> Self {
         Self { main: main.to_owned(), texts: Vec::new() }
     }
 
-    /// The folder of the config.
+    /// Returns the folder of the config.
     pub(crate) fn folder(&self) -> &Path {
         self.main.parent().unwrap_or(Path::new(""))
     }
 
-    /// Takes a file in, and says its number.
+    /// Adds a file, and returns its number.
     pub(crate) fn add(&mut self, path: &Path, text: String) -> usize {
         self.texts.push((path.to_owned(), text));
         self.texts.len() - 1
     }
 
-    /// The text of a file that was taken in.
+    /// Returns the text of an added file.
     pub(crate) fn text(&self, file: usize) -> &str {
         self.texts.get(file).map_or("", |(_, text)| text)
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes read.
     pub(crate) fn size(&self) -> usize {
         self.texts.iter().map(|(_, text)| text.len()).sum()
     }
 
-    /// What a file is called in messages.
+    /// Returns the name of a file for messages.
     pub(crate) fn name(&self, path: &Path) -> PathBuf {
         path.strip_prefix(self.folder()).unwrap_or(path).to_owned()
     }
 
-    /// The place to show for a spot.
+    /// Returns the location of a spot for messages.
     pub(crate) fn place(&self, spot: Spot) -> Place {
         let before = self.text(spot.file).get(..spot.offset).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

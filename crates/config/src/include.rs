@@ -1,6 +1,6 @@
-//! `$include`: other files put in the place of an object, or merged beneath its keys.
+//! `$include`: other files in the place of an object, or merged below its keys.
 //!
-//! A file that cannot be included is a problem at its `$include`; the keys beside it are read all the same.
+//! A file that cannot be included is a problem at its `$include`; the keys beside it are still read.
 
 use std::{
     fs,
@@ -16,46 +16,46 @@ use crate::{
     tree::{self, Kind, Member, Node, Spot, dotted},
 };
 
-/// The key.
+/// Name of the key.
 const INCLUDE: &str = "$include";
-/// How many files may be between the config and an included one, that one counted.
+/// Maximum nesting depth of included files.
 const DEEPEST: usize = 10;
-/// How long a name may be, in bytes.
+/// Maximum length of a name in bytes.
 const LONGEST: usize = 4096;
-/// How often one config may include a file.
+/// Maximum number of includes of one config.
 const MOST: usize = 256;
-/// How many bytes all files may have together.
+/// Maximum total size of all files in bytes.
 const LARGEST: usize = 32 << 20;
 
-/// Puts the included files in.
+/// Resolves includes.
 pub(crate) struct Include<'a> {
-    /// Folders beside the config's own from which files may come.
+    /// Folders in addition to the config's own from which files may be included.
     pub(crate) roots: &'a [PathBuf],
     pub(crate) files: &'a mut Files,
-    /// Every file that was asked for, there or not.
+    /// Every requested file, including missing ones.
     pub(crate) watched: &'a mut Vec<PathBuf>,
-    /// Where each included file is named.
+    /// Included files, with the location of each include.
     pub(crate) included: &'a mut Vec<Included>,
     pub(crate) problems: &'a mut Vec<Problem>,
     pub(crate) warnings: &'a mut Vec<Problem>,
-    /// How often a file was asked for.
+    /// Number of requested files.
     pub(crate) asked: usize,
-    /// The files that are being read, from the config to the one at hand.
+    /// Files being read, from the config to the current one.
     pub(crate) chain: Vec<PathBuf>,
-    /// The keys that lead to the value at hand.
+    /// Path of the current value.
     pub(crate) way: Vec<Step>,
 }
 
-/// An included file, and the place that names it.
+/// An included file, and the location that names it.
 pub(crate) struct Included {
     path: PathBuf,
-    /// The key, as in `agents.$include`.
+    /// Key, as in `agents.$include`.
     key: String,
     place: Option<Place>,
 }
 
 impl Included {
-    /// What is wrong with it if one of these directories contains it: an agent can write there.
+    /// Returns a problem if one of these directories contains the file: an agent can write there.
     pub(crate) fn refuse_in(&self, directories: &[PathBuf]) -> Option<Problem> {
         let directory = directory_of(&self.path, directories)?;
         Some(Problem {
@@ -71,13 +71,13 @@ impl Included {
     }
 }
 
-/// The directory that contains a file, if one does. Links count as what they lead to.
+/// Returns the directory that contains a file, if any. Symlinks are resolved.
 pub(crate) fn directory_of<'a>(file: &Path, directories: &'a [PathBuf]) -> Option<&'a PathBuf> {
     let file = real(file);
     directories.iter().find(|directory| file.starts_with(real(directory)))
 }
 
-/// The real path of a file or directory that may be missing: of the part that exists.
+/// Resolves symlinks in a path that may not exist: in the existing part.
 fn real(path: &Path) -> PathBuf {
     let existing = path.ancestors().find_map(|above| Some((above.canonicalize().ok()?, above)));
     match existing {
@@ -87,7 +87,7 @@ fn real(path: &Path) -> PathBuf {
 }
 
 impl Include<'_> {
-    /// Reads the text of the file at the end of the chain; an empty object if that does not work.
+    /// Parses the text of the file at the end of the chain; an empty object if it is invalid.
     pub(crate) fn read(&mut self, text: String) -> Node {
         let path = self.chain.last().cloned().unwrap_or_default();
         let file = self.files.add(&path, text);
@@ -160,7 +160,7 @@ impl Include<'_> {
         }
     }
 
-    /// What the named files hold together.
+    /// Returns the merged content of the named files.
     fn included(&mut self, include: &Node) -> Option<Node> {
         let names: Vec<(&Node, &str)> = match &include.kind {
             Kind::Scalar(Value::String(name)) => vec![(include, name)],
@@ -217,7 +217,7 @@ impl Include<'_> {
         }
     }
 
-    /// The file that is meant, or why it must not be read, with the way out.
+    /// Returns the path of an included file, or why it must not be read, with advice.
     fn find(&self, name: &str) -> Result<PathBuf, (String, Option<&'static str>)> {
         if name.is_empty() || name.contains('\0') || name.len() >= LONGEST {
             return Err((format!("must name a file, in fewer than {LONGEST} bytes"), None));
@@ -244,7 +244,7 @@ impl Include<'_> {
         Ok(path)
     }
 
-    /// Whether a file lies in a folder from which files may come. Links count as what they lead to.
+    /// True if a file is in a folder from which files may be included. Symlinks are resolved.
     fn is_allowed(&self, path: &Path) -> bool {
         let own = self.files.folder();
         let folders = || std::iter::once(own).chain(self.roots.iter().map(PathBuf::as_path));
@@ -257,7 +257,7 @@ impl Include<'_> {
         }
     }
 
-    /// The file that is being read.
+    /// Returns the file being read.
     fn from(&self) -> &Path {
         self.chain.last().map_or(Path::new(""), PathBuf::as_path)
     }
@@ -286,7 +286,7 @@ fn text(node: &Node) -> Option<&str> {
     }
 }
 
-/// The path without `.` and `..`, as far as it goes.
+/// Normalizes `.` and `..` in a path, as far as possible.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

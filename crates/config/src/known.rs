@@ -1,7 +1,7 @@
-//! Which keys there are: those of the sections, and OpenClaw's, from a list of all that its versions know.
+//! Known keys: those of the sections, and those of all versions of OpenClaw.
 //!
-//! A list has one key a line, indented beneath its parent; `*` is a free name, `[]` an item of a list. What has no keys
-//! beneath it may hold anything, so a schema of an object has to name its keys.
+//! A list has one key per line, indented below its parent; `*` is a free name, `[]` an item of a list. A key without
+//! keys below it may contain anything, so the schema of an object has to name its keys.
 
 use crate::{
     file::Files,
@@ -11,21 +11,20 @@ use crate::{
     variables::{SECTION, SHELL},
 };
 
-/// OpenClaw's.
+/// OpenClaw's keys.
 const LIST: &str = include_str!("../data/openclaw-keys.txt");
 
-/// A key that is known: a part of a list as it is, since thousands of keys are not worth a tree for the few that a
-/// config has.
+/// A known key: a slice of the list, because a tree of thousands of keys is not worth building for the few in a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known<'a> {
-    /// The lines beneath it.
+    /// Lines below it.
     list: &'a str,
-    /// How far the keys among them are indented that are its own.
+    /// Indentation of its own keys among them.
     depth: usize,
 }
 
 impl<'a> Known<'a> {
-    /// A whole list, without the comment that it begins with.
+    /// Returns the root of a list, without its leading comment.
     fn all(mut list: &'a str) -> Self {
         while let Some((_, rest)) = list.split_once('\n').filter(|(line, _)| line.starts_with('#')) {
             list = rest;
@@ -33,7 +32,7 @@ impl<'a> Known<'a> {
         Self { list, depth: 0 }
     }
 
-    /// Its keys by name.
+    /// Returns its keys by name.
     fn keys(self) -> impl Iterator<Item = (&'a str, Self)> {
         let depth = self.depth;
         let is_beneath = move |line: &&str| line.len() - line.trim_start_matches(' ').len() > depth;
@@ -55,7 +54,7 @@ impl<'a> Known<'a> {
         self.list.is_empty()
     }
 
-    /// Whether it says which names there are, be they free.
+    /// True if it names its keys, or allows free names.
     fn has_names(self) -> bool {
         self.keys().any(|(name, _)| name != "[]")
     }
@@ -76,21 +75,21 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Keys that nobody knows, and keys that only OpenClaw knows.
+/// Unknown keys, and keys that only OpenClaw knows.
 #[derive(Default)]
 pub(crate) struct Unknown {
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,
 }
 
-/// Looks for keys that are not in the list of the sections.
+/// Finds keys that are not in the list of the sections.
 pub(crate) fn look(root: &Node, ours: &str, files: &Files) -> Unknown {
     let mut look = Look { files, way: Vec::new(), unknown: Unknown::default() };
     look.ours(root, Known::all(ours));
     look.unknown
 }
 
-/// Whether the list has the key at a path, so that the sections read what stands there.
+/// True if the list contains the key at a path, so that the sections read its value.
 pub(crate) fn is_known(path: &Path, list: &str) -> bool {
     let known = path.steps().iter().try_fold(Known::all(list), |known, step| match step {
         Step::Key(name) => known.key(name),
@@ -106,7 +105,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// A value that the sections know.
+    /// Checks a value that the sections know.
     fn ours(&mut self, node: &Node, ours: Known<'_>) {
         match &node.kind {
             Kind::Object(members) if ours.has_names() || self.way.is_empty() => {
@@ -114,7 +113,7 @@ impl Look<'_> {
                     self.way.push(Step::Key(member.name.clone()));
                     match ours.get(&member.name).or_else(|| ours.get("*").filter(|_| !self.is_shell())) {
                         Some(ours) => self.ours(&member.node, ours),
-                        // An editor's hint, which is no business of a program.
+                        // A hint for editors, of no meaning here.
                         None if self.way.len() == 1 && member.name == "$schema" => {}
                         None => match self.openclaws(0) {
                             Some(key) => self.warn(member).theirs(&member.node, key),
@@ -132,7 +131,7 @@ impl Look<'_> {
         }
     }
 
-    /// What OpenClaw knows so many steps above here.
+    /// Returns OpenClaw's key this many steps above the current one.
     fn openclaws(&self, above: usize) -> Option<Known<'static>> {
         let mut steps = self.way.iter().take(self.way.len() - above);
         steps.try_fold(Known::all(LIST), |known, step| match step {
@@ -141,12 +140,12 @@ impl Look<'_> {
         })
     }
 
-    /// Whether this is the one key among the free names of `env` that is no variable.
+    /// True for the only key among the free names of `env` that is not a variable.
     fn is_shell(&self) -> bool {
         matches!(self.way.as_slice(), [Step::Key(section), Step::Key(key)] if section == SECTION && key == SHELL)
     }
 
-    /// A value that only OpenClaw knows.
+    /// Checks a value that only OpenClaw knows.
     fn theirs(&mut self, node: &Node, theirs: Known<'_>) {
         match &node.kind {
             Kind::Object(members) => {
@@ -198,7 +197,7 @@ impl Look<'_> {
     }
 }
 
-/// The name that was probably meant: at most a third of it is different, the first of the nearest.
+/// Returns the name that was probably meant: at most a third of it differs; the first of the nearest.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &str| -> Vec<char> { name.to_lowercase().chars().collect() };
     let wrong = plain(name);
@@ -210,7 +209,7 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
     distances.filter(|(distance, _)| *distance <= near).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// How many letters to insert, remove, replace or swap with their neighbour to make one of the other.
+/// Returns the edit distance: letters to insert, remove, replace or swap with their neighbour.
 fn distance(one: &[char], other: &[char]) -> usize {
     let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
     for (i, a) in one.iter().enumerate() {
@@ -299,7 +298,7 @@ mod tests {
         assert!([b, a.item().unwrap(), free.key("x").unwrap()].into_iter().all(Known::is_leaf));
     }
 
-    /// Every line is a key that is found where it stands, so none is indented too far or ends the list.
+    /// Every line is a key that can be found at its position, so none is indented too far or ends the list.
     #[test]
     fn the_whole_list_can_be_walked() {
         fn walk(known: Known<'_>) -> usize {

@@ -1,6 +1,7 @@
-//! The last config that was valid, kept so that a broken edit does not stop a gateway that ran before.
+//! Copy of the last valid config, so that a broken edit does not stop a gateway that ran before.
 //!
-//! The copy has all files merged and no variable filled in. It may have secrets, as the config may, and is as private.
+//! The copy has all files merged and no variables substituted. Like the config it may contain secrets, and it is as
+//! private.
 
 use std::{
     fs,
@@ -18,21 +19,21 @@ use crate::{
     tree::Node,
 };
 
-/// Where a config came from.
+/// Source of a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Used {
     /// The file, which is valid.
     File,
-    /// The last valid copy, because the file is not valid.
+    /// The last valid copy, because the file is invalid.
     LastGood(SavedCopy),
 }
 
 /// The last valid copy of the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedCopy {
-    /// Where it is.
+    /// Path of the copy.
     pub path: PathBuf,
-    /// When it was saved, if the file system can say.
+    /// Time at which it was saved, if the file system provides it.
     pub saved_at: Option<SystemTime>,
 }
 
@@ -41,7 +42,7 @@ pub struct SavedCopy {
 pub struct Chosen<T> {
     /// The config. With [`Used::LastGood`], the text, hash, files, problems and warnings are still those of the file.
     pub loaded: Loaded<T>,
-    /// Where it came from.
+    /// Source of the config.
     pub used: Used,
 }
 
@@ -49,7 +50,7 @@ fn copy(state_dir: &Path) -> PathBuf {
     state_dir.join("config.last-good.json")
 }
 
-/// Keeps [`Loaded::source`] of a valid config, in a file for its owner only. Writes only what is new, and whole or not at all.
+/// Saves [`Loaded::source`] of a valid config, readable by its owner only. Writes only changes, and atomically.
 pub fn keep(state_dir: &Path, source: &Value) -> io::Result<()> {
     let path = copy(state_dir);
     let text = format!("{source:#}\n");
@@ -57,7 +58,7 @@ pub fn keep(state_dir: &Path, source: &Value) -> io::Result<()> {
         return Ok(());
     }
     fs::create_dir_all(state_dir)?;
-    // Made with mode 0600, and removed if it never gets its name.
+    // Created with mode 0600, and removed if it is not renamed.
     let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
@@ -65,18 +66,18 @@ pub fn keep(state_dir: &Path, source: &Value) -> io::Result<()> {
     Ok(())
 }
 
-/// The copy that was kept, if there is one that can be read.
+/// Returns the saved copy, if there is a readable one.
 pub fn recall(state_dir: &Path) -> Option<Value> {
     let bytes = file::read(&copy(state_dir)).ok()??;
     serde_json::from_slice(&bytes).ok().filter(Value::is_object)
 }
 
-/// Reads the config file, or the last valid copy if the file is not valid.
+/// Reads the config file, or the last valid copy if the file is invalid.
 ///
 /// # Errors
 ///
-/// Neither is valid. What could be read of the file is for commands that show or repair it; it must not be run, because
-/// what is missing from it may be a restriction.
+/// Neither is valid. The partial content of the file is for commands that show or repair it; it must not be run,
+/// because a missing value may be a restriction.
 pub fn read_or_last_good<T: Sections>(
     path: &Path,
     state_dir: &Path,
@@ -156,7 +157,7 @@ mod tests {
         };
         let wanted = ["line 1, column 8: port must be a whole number from 0 to 65535"];
         assert_eq!(problems(), wanted);
-        // A copy that is not valid any more, or was never whole, is no better than the file.
+        // A copy that is no longer valid, or incomplete, is no better than the file.
         keep(&state, &json!({"port": "y"})).unwrap();
         assert_eq!(problems(), wanted);
         fs::write(copy(&state), "{\"port\":").unwrap();

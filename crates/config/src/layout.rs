@@ -1,30 +1,30 @@
-//! A list or an object as it is written: its items, and around each the commas, comments and blanks of the user.
+//! Source layout of a list or object: its items, and the commas, comments and whitespace around each.
 //!
-//! An item comes or goes with as little of that as can be: comments outside it always stay.
+//! Inserting or removing an item changes as little of that as possible: comments outside it always stay.
 
 use std::{iter, mem};
 
-/// The items of a list, or the members of an object, and the text between them.
+/// Items of a list, or members of an object, and the text between them.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) items: Vec<String>,
-    /// What is before each item, and after the last: always one more than there are items.
+    /// Text before each item, and after the last: always one more than there are items.
     gaps: Vec<String>,
 }
 
-/// How new lines are written.
+/// Style of new lines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<'a> {
-    /// What ends a line.
+    /// Line break.
     pub(crate) end: &'a str,
-    /// What the line of the bracket begins with.
+    /// Indentation of the line of the bracket.
     pub(crate) outer: &'a str,
-    /// What the line of an item begins with.
+    /// Indentation of the line of an item.
     pub(crate) inner: &'a str,
 }
 
 impl Layout {
-    /// Of a text without its brackets, and where the items are in it.
+    /// Creates the layout of a text without its brackets, with the ranges of the items.
     pub(crate) fn new(text: &str, items: impl Iterator<Item = (usize, usize)>) -> Self {
         let mut layout = Self { items: Vec::new(), gaps: Vec::new() };
         let mut end = 0;
@@ -37,7 +37,7 @@ impl Layout {
         layout
     }
 
-    /// The text without brackets.
+    /// Returns the text without brackets.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for (at, gap) in self.gaps.iter().enumerate() {
@@ -47,24 +47,24 @@ impl Layout {
         text
     }
 
-    /// Whether it goes over several lines.
+    /// True if it spans several lines.
     pub(crate) fn is_wrapped(&self) -> bool {
         self.gaps.iter().any(|gap| gap.contains(NEWLINES))
     }
 
-    /// Whether it holds nothing, not even a comment.
+    /// True if it is empty and has no comment.
     pub(crate) fn is_blank(&self) -> bool {
         self.items.is_empty() && self.gaps.iter().all(|gap| gap.trim().is_empty())
     }
 
-    /// The indentation of an item that begins its line.
+    /// Returns the indentation of an item that starts its line.
     pub(crate) fn indent(&self, at: usize) -> Option<&str> {
         let gap = self.gaps.get(at).filter(|_| at < self.items.len())?;
         let line = gap.trim_end_matches(is_space);
         line.ends_with(NEWLINES).then(|| &gap[line.len()..])
     }
 
-    /// Puts an item in front of the one at `at`, or at the end. With `lines` it gets a line of its own.
+    /// Inserts an item before the one at `at`, or at the end. With `lines` it gets a line of its own.
     pub(crate) fn insert(&mut self, at: usize, item: String, lines: Option<Lines<'_>>) {
         let begins_line = self.indent(at).is_some();
         let gap = mem::take(&mut self.gaps[at]);
@@ -90,7 +90,7 @@ impl Layout {
         self.gaps.splice(at..=at, [before, after]);
     }
 
-    /// Takes an item out, and the comma that nobody needs then.
+    /// Removes an item, and the comma that becomes superfluous.
     pub(crate) fn remove(&mut self, at: usize) {
         self.items.remove(at);
         let after = self.gaps.remove(at + 1);
@@ -112,7 +112,7 @@ fn is_space(char: char) -> bool {
     char.is_whitespace() && !NEWLINES.contains(&char)
 }
 
-/// What is around the only item of what held none.
+/// Returns the text before and after the only item of a container that was empty.
 fn alone(gap: &str, lines: Option<Lines<'_>>) -> (String, String) {
     let text = gap.trim_end_matches(is_space);
     let body = without_newline(text);
@@ -126,7 +126,7 @@ fn alone(gap: &str, lines: Option<Lines<'_>>) -> (String, String) {
     }
 }
 
-/// What is left around an item that goes.
+/// Returns the text that remains around a removed item.
 fn join(before: &str, after: &str, is_last: bool) -> String {
     let left = before.trim_end_matches(is_space);
     let right = after.trim_start_matches(is_space);
@@ -135,7 +135,7 @@ fn join(before: &str, after: &str, is_last: bool) -> String {
     let closes = is_last && right.is_empty();
     let line = without_newline(left);
     if begins_line && ends_in_remark(line) {
-        // What follows must not become a part of the comment.
+        // The following text must not become a part of the comment.
         if ends_line { format!("{line}{right}") } else { format!("{before}{right}") }
     } else if begins_line && (ends_line || closes) {
         format!("{line}{after}")
@@ -156,17 +156,17 @@ fn without(text: &str, at: usize) -> String {
     format!("{}{}", &text[..at], &text[at + 1..])
 }
 
-/// Where the comma of a gap is.
+/// Returns the position of the comma in a gap.
 fn comma(gap: &str) -> Option<usize> {
     pieces(gap).find(|(_, piece)| *piece == ",").map(|(at, _)| at)
 }
 
-/// Whether a gap ends with a comment that takes the rest of its line.
+/// True if a gap ends with a line comment.
 fn ends_in_remark(gap: &str) -> bool {
     pieces(gap).last().is_some_and(|(_, piece)| piece.starts_with("//"))
 }
 
-/// The comments and the other characters of a gap, and where they are.
+/// Returns the comments and the other characters of a gap, with their positions.
 fn pieces(gap: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     iter::from_fn(move || {
@@ -177,7 +177,7 @@ fn pieces(gap: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where the comments end that stand on the line on which a gap begins.
+/// Returns the end of the comments on the first line of a gap.
 fn remarks(gap: &str) -> usize {
     let mut end = 0;
     loop {
@@ -189,7 +189,7 @@ fn remarks(gap: &str) -> usize {
     }
 }
 
-/// How long the comment is with which a text begins.
+/// Returns the length of the comment at the start of a text.
 fn comment(text: &str) -> Option<usize> {
     if text.starts_with("//") {
         Some(text.find(NEWLINES).unwrap_or(text.len()))

@@ -1,4 +1,5 @@
-//! The config file: read with its places, includes and variables; checked against typed sections; edited with its comments kept.
+//! The config file: parsed with locations, includes and variables; validated against typed sections; edited with its
+//! comments preserved.
 #![warn(missing_docs)]
 
 mod check;

@@ -1,29 +1,30 @@
-//! The path of a value in the config: `agents.list[0].id`, `["a.b"]`, `models.providers["x/y"].api`.
+//! Path of a value in the config: `agents.list[0].id`, `["a.b"]`, `models.providers["x/y"].api`.
 
 use std::{fmt, str::FromStr};
 
 use serde_json::Value;
 
-/// How many steps a path may have.
+/// Maximum number of steps of a path.
 const MAX_DEPTH: usize = 64;
 
-/// Where a value is: the steps from the root, which has none.
+/// Path of a value: the steps from the root, which has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Vec<Step>);
 
 /// One step of a [`Path`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// The member of an object; of a list too if it is a number, because `list.0` is a common way to write `list[0]`.
+    /// Member of an object; also an item of a list if it is a number, because `list.0` is a common notation for
+    /// `list[0]`.
     Key(String),
-    /// The item of a list, counted from 0.
+    /// Item of a list, counted from 0.
     Index(usize),
 }
 
 /// Why a text is not a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing was given.
+    /// The text is empty.
     #[error("the config path is empty; name a key such as gateway.port")]
     Empty,
     /// A name is missing.
@@ -31,48 +32,48 @@ pub enum Error {
     NoName {
         /// The whole text.
         path: String,
-        /// Where, counted from 1.
+        /// Column, counted from 1.
         column: usize,
     },
-    /// A bracket holds neither a number nor a name in quotes, or is not closed.
+    /// A bracket contains neither a number nor a quoted name, or is not closed.
     #[error(
         "config path {path:?} has a wrong bracket at column {column}; write [0] for an item or [\"name\"] for a key"
     )]
     Bracket {
         /// The whole text.
         path: String,
-        /// Where, counted from 1.
+        /// Column, counted from 1.
         column: usize,
     },
-    /// There are more steps than any config has.
+    /// There are too many steps.
     #[error("the config path has more than {MAX_DEPTH} steps")]
     TooDeep,
 }
 
 impl Path {
-    /// The path of the whole config.
+    /// Returns the path of the whole config.
     pub fn root() -> Self {
         Self::default()
     }
 
-    /// The steps from the root.
+    /// Returns the steps from the root.
     pub fn steps(&self) -> &[Step] {
         &self.0
     }
 
-    /// The path of a member of the object that is here.
+    /// Returns the path of a member of this object.
     #[must_use]
     pub fn key(&self, name: &str) -> Self {
         self.with(Step::Key(name.to_owned()))
     }
 
-    /// The path of an item of the list that is here.
+    /// Returns the path of an item of this list.
     #[must_use]
     pub fn index(&self, at: usize) -> Self {
         self.with(Step::Index(at))
     }
 
-    /// Whether this is `other` or lies inside it.
+    /// True if this is `other` or inside it.
     pub fn starts_with(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
@@ -81,7 +82,7 @@ impl Path {
         Self(self.0.iter().cloned().chain([step]).collect())
     }
 
-    /// The path of the first `count` steps.
+    /// Returns the path of the first `count` steps.
     #[must_use]
     pub fn first(&self, count: usize) -> Self {
         Self(self.0.iter().take(count).cloned().collect())
@@ -89,7 +90,7 @@ impl Path {
 }
 
 impl Step {
-    /// The place in a list that this step means.
+    /// Returns the list index that this step means.
     pub(crate) fn place(&self) -> Option<usize> {
         match self {
             Self::Index(at) => Some(*at),
@@ -99,7 +100,7 @@ impl Step {
     }
 }
 
-/// The value at a path.
+/// Returns the value at a path.
 pub fn get<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
     path.0.iter().try_fold(value, |value, step| match (value, step) {
         (Value::Object(object), Step::Key(name)) => object.get(name),
@@ -158,7 +159,8 @@ impl FromStr for Path {
     }
 }
 
-/// A name up to the next dot or bracket, and how long it is with the dot before it. `\.` is a dot in a name.
+/// Parses a name up to the next dot or bracket; returns it with its length including the dot before it. `\.` is a dot
+/// in a name.
 fn name(text: &str, dot: usize) -> Option<(Step, usize)> {
     let mut name = String::new();
     let mut chars = text.char_indices();
@@ -176,7 +178,7 @@ fn name(text: &str, dot: usize) -> Option<(Step, usize)> {
     (end > 0).then_some((Step::Key(name), dot + end))
 }
 
-/// What is in the bracket at the start, and how long it is with its ends.
+/// Parses the bracket at the start; returns its content and its length.
 fn bracket(text: &str) -> Option<(Step, usize)> {
     let inside = text.strip_prefix('[')?;
     let (step, length) = match inside.as_bytes().first()? {

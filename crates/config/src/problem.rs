@@ -1,18 +1,18 @@
-//! What is wrong with a config, and where. Names keys and files, never values: those may be secrets.
+//! Problems of a config, with their locations. They name keys and files, never values, which may be secrets.
 
 use std::{fmt, path::PathBuf};
 
-/// How many problems of one kind are looked for: a person who has fixed that many reads again anyway.
+/// Maximum number of problems of one kind: after fixing that many, the user runs the check again anyway.
 pub(crate) const MOST: usize = 50;
 
-/// A place in a file, counted from one.
+/// Location in a file, counted from one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The included file, relative to the config's folder if it lies there; none for the config file itself.
+    /// Included file, relative to the config's folder if it is there; `None` for the config file itself.
     pub file: Option<PathBuf>,
-    /// The line.
+    /// Line.
     pub line: usize,
-    /// The column, in characters.
+    /// Column, in characters.
     pub column: usize,
 }
 
@@ -25,31 +25,31 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong, or worth a word.
+/// A problem or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The key, as in `agents.list[0].id`; empty where the file as a whole is meant.
+    /// Key, as in `agents.list[0].id`; empty for the file as a whole.
     pub path: String,
-    /// Where it is written, if that is known.
+    /// Location, if known.
     pub place: Option<Place>,
-    /// The predicate: `must be a list`. A whole sentence where the path is empty.
+    /// Predicate: `must be a list`. A complete sentence if the path is empty.
     pub what: String,
-    /// The way out, if there is one to name.
+    /// Advice, if there is any.
     pub help: Option<String>,
 }
 
-/// Something that keeps a part of a config from running, or all of it, although the file can be read: a variable that is not
-/// set, a reference that leads nowhere.
+/// Something that prevents a part of a config from running, or all of it, although the file is valid: an unset
+/// variable, a dangling reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// What cannot run because of it; `None` if nothing can.
+    /// Part that cannot run because of it; `None` for everything.
     pub part: Option<crate::path::Path>,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
 impl Fault {
-    /// Whether this is the same fault, wherever it is written.
+    /// True if this is the same fault, wherever it is written.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.problem.path, &self.problem.what) == (&other.problem.path, &other.problem.what)
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Fault {
 }
 
 impl Problem {
-    /// In the order of the files; what has no place comes first.
+    /// Sorts by location; problems without one come first.
     pub(crate) fn sort(problems: &mut [Self]) {
         problems.sort_by(|one, other| one.place.cmp(&other.place));
     }

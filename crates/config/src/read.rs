@@ -1,4 +1,4 @@
-//! Reading the config: files, includes, variables, sections, unknown keys, in this order.
+//! Reads the config: files, includes, variables, sections, unknown keys, in this order.
 
 use std::{
     collections::BTreeMap,
@@ -21,12 +21,12 @@ use crate::{
     variables,
 };
 
-/// What the config is read in.
+/// Environment in which the config is read.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    /// The variables of the environment.
+    /// Environment variables.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Folders beside the config's own from which it may include files.
+    /// Folders in addition to the config's own from which it may include files.
     pub include_roots: &'a [PathBuf],
 }
 
@@ -36,49 +36,49 @@ impl fmt::Debug for Env<'_> {
     }
 }
 
-/// A config that was read. Its values may be secrets, so debug output has none of them.
+/// A config that was read. Its values may be secrets, so debug output omits them.
 #[derive(Clone)]
 pub struct Loaded<T> {
-    /// The sections, without the values that do not fit.
+    /// Sections, without invalid values.
     pub config: T,
-    /// All files merged, variables not filled in.
+    /// All files merged, variables not substituted.
     pub source: Value,
-    /// All files merged, variables filled in; texts whose variable is not set are left out.
+    /// All files merged, variables substituted; texts with an unset variable are omitted.
     pub tree: Value,
-    /// The config file as it is, if it is there and text.
+    /// Text of the config file, if it exists and is text.
     pub text: Option<String>,
-    /// The SHA-256 of the config file's bytes in hex; of nothing if it cannot be read.
+    /// SHA-256 of the config file's bytes in hex; of an empty file if it cannot be read.
     pub hash: String,
-    /// The files to watch: the config and all that it includes, there or not.
+    /// Files to watch: the config and all that it includes, including missing ones.
     pub files: Vec<PathBuf>,
-    /// What the `env` section adds to the environment.
+    /// Variables that the `env` section adds to the environment.
     pub variables: BTreeMap<String, String>,
     /// Why the config cannot be used.
     pub problems: Vec<Problem>,
-    /// Why parts of it cannot run, or nothing can. What stands in such a part is not in `config`.
+    /// Why parts of it, or all of it, cannot run. Such parts are not in `config`.
     pub faults: Vec<Fault>,
-    /// What is worth a word in a config that may be valid.
+    /// Warnings; the config may still be valid.
     pub warnings: Vec<Problem>,
 }
 
 impl<T> Loaded<T> {
-    /// Whether nothing is wrong.
+    /// True if there are neither problems nor faults.
     pub fn is_valid(&self) -> bool {
         self.is_usable() && self.faults.is_empty()
     }
 
-    /// Whether the config can be used, perhaps without some of its parts.
+    /// True if the config can be used, possibly without some of its parts.
     pub fn is_usable(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// The first included file that is in one of these directories.
+    /// Returns the first included file that is in one of these directories.
     pub fn included_below(&self, directories: &[PathBuf]) -> Option<&Path> {
         let below = |file: &&PathBuf| include::directory_of(file, directories).is_some();
         self.files.iter().skip(1).find(below).map(PathBuf::as_path)
     }
 
-    /// All that is wrong, in the order of the files.
+    /// Returns all problems and faults, in the order of the files.
     pub fn wrong(&self) -> Vec<Problem> {
         let faults = self.faults.iter().map(|fault| &fault.problem);
         let mut wrong: Vec<_> = self.problems.iter().chain(faults).cloned().collect();
@@ -100,7 +100,7 @@ impl<T> fmt::Debug for Loaded<T> {
     }
 }
 
-/// Reads the config file; one that is not there is an empty config. Writes nothing.
+/// Reads the config file; a missing one is an empty config. Writes nothing.
 pub fn read<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
     match file::read(path) {
         Ok(Some(bytes)) => read_bytes(path, bytes, env),
@@ -109,12 +109,12 @@ pub fn read<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
     }
 }
 
-/// Reads a text as if it were in the config file: what a new text would mean before it is written.
+/// Reads a text as if it were the config file, to validate it before it is written.
 pub fn read_text<T: Sections>(path: &Path, text: &str, env: &Env<'_>) -> Loaded<T> {
     read_bytes(path, text.as_bytes().to_vec(), env)
 }
 
-/// The config where no file says anything.
+/// Returns the config of a missing file.
 fn nothing<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
     let empty = Node::placeless(Value::Object(Map::new()));
     Loaded { hash: hash(&[]), files: vec![path.to_owned()], ..sections(empty, env, &Files::new(path)) }
@@ -131,7 +131,7 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded
         "{}".to_owned()
     });
     if has_no_value(&text) {
-        // More likely what is left of a file than somebody's wish to have no settings.
+        // More likely a truncated file than a wish to have no settings.
         let help = Some("write {} for a config that says nothing".to_owned());
         problems.push(Problem { help, ..whole("the file is empty".to_owned()) });
     }
@@ -166,7 +166,7 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded
     Loaded { config, text: raw, hash, files: watched, problems, warnings, ..read }
 }
 
-/// Reads the sections of a merged tree, wherever that came from.
+/// Reads the sections of a merged tree, whatever its source.
 pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files) -> Loaded<T> {
     let source = node.value();
     let filled = variables::fill(&mut node, env.variable, files);
@@ -200,7 +200,7 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
     }
 }
 
-/// What variables that are not set keep from running. One that only keys without an effect need is a warning.
+/// Classifies unset variables: a fault if a section needs one, a warning if only keys without an effect do.
 fn faults<T: Sections>(unset: Vec<(path::Path, Problem)>) -> (Vec<Fault>, Vec<Problem>) {
     let keys = T::keys();
     let (ours, theirs): (Vec<_>, Vec<_>) = unset.into_iter().partition(|(path, _)| known::is_known(path, &keys));
@@ -212,7 +212,7 @@ fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a text is nothing but blanks and comments.
+/// True if a text contains only whitespace and comments.
 fn has_no_value(text: &str) -> bool {
     parse_to_ast(text, &CollectOptions::default(), &OPTIONS).is_ok_and(|parsed| parsed.value.is_none())
 }
@@ -267,7 +267,7 @@ mod tests {
             self.workspace.clone().into_iter().collect()
         }
 
-        /// The list must rise; a token of one letter is worth a word.
+        /// The list must be ascending; a token of one letter is a warning.
         fn cross_check(&self) -> Findings {
             let list = path::Path::root().key("list");
             let falls = (1..self.list.len()).filter(|at| self.list[*at] <= self.list[at - 1]);
@@ -332,10 +332,10 @@ mod tests {
         assert_eq!(told(&loaded.wrong()), [why]);
         let channels = &loaded.config.channels;
         assert_eq!((channels["a"].why.as_deref(), &channels["a"].key, &channels["b"].why), (Some(why), &None, &None));
-        // Nothing can run without a value that belongs to no part.
+        // An unset value that belongs to no part prevents everything from running.
         let loaded = read("{token: '${UNSET}'}");
         assert_eq!(loaded.faults.iter().map(|fault| fault.part.clone()).collect::<Vec<_>>(), [None]);
-        // A key of OpenClaw's has no effect, whatever it needs.
+        // A key that only OpenClaw knows has no effect, whatever it needs.
         let loaded = read("{browser: {enabled: '${UNSET}'}}");
         assert_eq!((loaded.faults.len(), loaded.warnings.len()), (0, 2));
         assert!(told(&loaded.warnings)[1].contains("browser.enabled needs the environment variable UNSET"));
@@ -419,7 +419,7 @@ mod tests {
             assert_eq!(key, "$include", "{include}");
             assert!(text.ends_with("; move the file out of the workspace"), "{text}");
         }
-        // An included file is judged by the same rule, and does not say what the workspace is if the config does.
+        // An included file is checked by the same rule, and does not define the workspace if the config does.
         assert!(refused("mine.json").iter().any(|(key, _)| key == "more.$include"));
         fs::write(&path, "{workspace: '/nowhere', $include: 'workspace/n.json'}").unwrap();
         assert!(read_with(&path).is_usable());
@@ -432,7 +432,7 @@ mod tests {
         let loaded = read("{token: 't',\n list: [1,\n 3, 2]}");
         assert_eq!(told(&loaded.problems), ["line 3, column 5: list[2] must rise"]);
         assert_eq!(told(&loaded.warnings), ["line 1, column 9: token is short"]);
-        // What was left out still counts where places are told, and makes no trouble of its own.
+        // Omitted values still count for locations, and cause no further problems.
         let loaded = read("{list: [1, 'x', '${UNSET}', 0]}");
         assert_eq!(
             told(&loaded.wrong()),

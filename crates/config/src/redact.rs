@@ -1,6 +1,6 @@
-//! Which values of the config are secrets, and showing the config without them.
+//! Detects secrets in the config, and redacts them.
 //!
-//! Better one value hidden too many than one secret shown: what could be a secret by its name is one.
+//! Errs on the safe side: whatever could be a secret by its name is treated as one.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,34 +13,34 @@ use serde_json::Value;
 
 use crate::{path::Path, tree::OPTIONS};
 
-/// What stands where a secret was.
+/// Sentinel in place of a secret.
 pub const REDACTED: &str = "__OPENCLAW_REDACTED__";
 
-/// What the names on the way to a value say about it.
+/// What the names on the path of a value say about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Nothing.
     Open,
     /// It is a secret.
     Secret,
-    /// It is a set of values that are secrets each, as the variables of a program.
+    /// It is an object whose values are all secrets, like the environment variables of a program.
     Bag,
     /// If it is a list, its items are secrets.
     List,
-    /// It says how to log in.
+    /// It contains login data.
     Login,
-    /// If it is a list, its items are arguments of a program: some may be secrets.
+    /// If it is a list, its items are command-line arguments: some may be secrets.
     Arguments,
 }
 
-/// A copy with the sentinel in place of every secret. References such as `${NAME}` are no secrets.
+/// Returns a copy with the sentinel in place of every secret. References such as `${NAME}` are not secrets.
 pub fn redact(value: &Value) -> Value {
     hide(value, Place::Open)
 }
 
-/// The text with the sentinel in place of every secret, also where a comment repeats one, and all else byte for byte. Of
-/// a text that cannot be read nothing is shown, because nobody knows where its secrets are. A secret that only a comment
-/// has is not known as one.
+/// Replaces every secret in the text by the sentinel, also where a comment repeats one; everything else stays byte for
+/// byte. For a text that cannot be parsed the result is empty, because its secrets cannot be located. A secret that
+/// occurs only in a comment is not detected.
 pub fn redact_text(text: &str) -> String {
     let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
     let options = CollectOptions { comments: CommentCollectionStrategy::Separate, ..CollectOptions::default() };
@@ -67,16 +67,16 @@ pub fn redact_text(text: &str) -> String {
     shown + &text[end..]
 }
 
-/// A secret of a text: where it is written, and what it is.
+/// A secret of a text: its range and its value.
 struct Secret {
     range: Range,
     value: String,
 }
 
-/// A shorter text is in many comments by chance, and keeps nobody out.
+/// Minimum length; a shorter text occurs in many comments by chance, and is no protection anyway.
 const SHORTEST: usize = 4;
 
-/// How secrets may be written in comments, the longest first because one may begin with another.
+/// Returns the spellings of secrets in comments, longest first because one may be a prefix of another.
 fn spellings(found: &[Secret], text: &str) -> Vec<String> {
     let written = found.iter().map(|secret| text[secret.range.start..secret.range.end].trim_matches(['"', '\'']));
     let mut all: Vec<String> =
@@ -87,16 +87,16 @@ fn spellings(found: &[Secret], text: &str) -> Vec<String> {
     all
 }
 
-/// Puts the old secrets back where a client sent the sentinel. Where there was none it stays, and its paths are the
-/// error: such a value must not be written. Items of lists are matched by their `id`, else by what they show, else by
-/// their place.
+/// Restores the old secrets where a client sent the sentinel. If there is no old value, the sentinel stays, and its
+/// paths are the error: such a value must not be written. Items of lists are matched by their `id`, else by their
+/// redacted value, else by their position.
 pub fn restore(new: &mut Value, old: &Value) -> Result<(), Vec<Path>> {
     let mut unknown = Vec::new();
     refill(new, Some(old), Place::Open, (&Path::root(), &mut unknown));
     if unknown.is_empty() { Ok(()) } else { Err(unknown) }
 }
 
-/// Whether a key of the reference, as in `models.providers.*.apiKey`, is a secret.
+/// True if a key of the reference, as in `models.providers.*.apiKey`, is a secret.
 pub(crate) fn is_secret_key(key: &str) -> bool {
     let place = key.split('.').fold(Place::Open, |place, name| {
         let plain = name.trim_end_matches("[]");
@@ -106,13 +106,13 @@ pub(crate) fn is_secret_key(key: &str) -> bool {
 }
 
 impl Place {
-    /// The place of a member of the object that is here.
+    /// Returns the place of a member of this object.
     fn member(self, name: &str) -> Self {
         match self {
             Self::Bag if name == "vars" => Self::Bag,
             Self::Bag if name == "shellEnv" => Self::Open,
             Self::Bag => Self::Secret,
-            // A reference to a secret that is kept elsewhere.
+            // A reference to a secret that is stored elsewhere.
             Self::Secret if matches!(name, "source" | "provider" | "id") => Self::Open,
             Self::Secret => Self::Secret,
             Self::Login if name == "value" => Self::Secret,
@@ -120,7 +120,7 @@ impl Place {
         }
     }
 
-    /// The place of the items of the list that is here, where they do not depend on one another.
+    /// Returns the place of the items of this list, if they do not depend on one another.
     fn item(self) -> Self {
         match self {
             Self::Secret | Self::Bag | Self::List => Self::Secret,
@@ -128,7 +128,7 @@ impl Place {
         }
     }
 
-    /// The places of all items of a list. Those that are no texts are `None`.
+    /// Returns the places of all items of a list. Items that are not strings are `None`.
     fn items(self, texts: &[Option<&str>]) -> Vec<Self> {
         if self != Self::Arguments {
             return vec![self.item(); texts.len()];
@@ -136,7 +136,7 @@ impl Place {
         let before = std::iter::once(None).chain(texts.iter().copied());
         let place = |(before, text): (Option<&str>, &Option<&str>)| {
             let is_value = before.is_some_and(|before| flag(before).is_some_and(|name| named(name) == Self::Secret));
-            // The sentinel stands for something that was hidden.
+            // The sentinel stands for a redacted value.
             let is_secret = |text: &str| text == REDACTED || is_secret_argument(text);
             if is_value || text.is_some_and(is_secret) { Self::Secret } else { Self::Open }
         };
@@ -157,7 +157,7 @@ impl Place {
     }
 }
 
-/// What a name alone says.
+/// Classifies a name alone.
 fn named(name: &str) -> Place {
     let words = words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -177,7 +177,7 @@ fn named(name: &str) -> Place {
     }
 }
 
-/// How words end that name secrets; so `authtoken` is one too.
+/// Suffixes of words that name secrets; `authtoken` therefore matches as well.
 const SECRETS: [&str; 10] = [
     "token",
     "password",
@@ -191,7 +191,7 @@ const SECRETS: [&str; 10] = [
     "authorization",
 ];
 
-/// The words of a name, in lower case: `clientSecret`, `client_secret`, `CLIENT-SECRET` have the same.
+/// Splits a name into words in lower case: `clientSecret`, `client_secret`, `CLIENT-SECRET` yield the same.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_lower = false;
@@ -211,7 +211,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether a text is `${NAME}` and nothing else.
+/// True if a text is exactly `${NAME}`.
 fn is_reference(text: &str) -> bool {
     let name = text.strip_prefix("${").and_then(|text| text.strip_suffix('}'));
     name.is_some_and(|name| {
@@ -220,7 +220,7 @@ fn is_reference(text: &str) -> bool {
     })
 }
 
-/// Whether a text is an address with a password, or with a secret among its parameters.
+/// True if a text is a URL with a password, or with a secret among its parameters.
 fn holds_login(text: &str) -> bool {
     let Some(address) = Address::of(text) else { return false };
     let is_secret =
@@ -228,7 +228,7 @@ fn holds_login(text: &str) -> bool {
     address.password.is_some() || address.parameters().any(is_secret)
 }
 
-/// The parts of an address that may be secrets.
+/// Parts of a URL that may be secrets.
 struct Address<'a> {
     password: Option<&'a str>,
     query: &'a str,
@@ -247,14 +247,14 @@ impl<'a> Address<'a> {
     }
 }
 
-/// The name of an option of a command line, if its value is the next argument.
+/// Returns the name of a command-line option, if its value is the next argument.
 fn flag(argument: &str) -> Option<&str> {
     let name = argument.strip_prefix('-').filter(|name| !name.contains('='))?;
     Some(name.trim_start_matches('-'))
 }
 
-/// Whether an argument of a program is a secret by itself: `--token=x`, `API_KEY=x`, `Authorization: x`, or a text that looks
-/// like a key.
+/// True if an argument is a secret by itself: `--token=x`, `API_KEY=x`, `Authorization: x`, or a text that looks like a
+/// key.
 fn is_secret_argument(argument: &str) -> bool {
     let named_so = |(name, value): (&str, &str)| {
         named(name.trim().trim_start_matches('-')) == Place::Secret && !value.is_empty() && !is_reference(value)
@@ -264,11 +264,11 @@ fn is_secret_argument(argument: &str) -> bool {
         || looks_random(argument)
 }
 
-/// How keys of well-known services begin.
+/// Prefixes of keys of well-known services.
 const KEY_PREFIXES: [&str; 12] =
     ["sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_", "eyJ", "npm_"];
 
-/// Whether a text is one long word of letters and digits, as generated keys are.
+/// True if a text is one long word of letters and digits, like generated keys.
 fn looks_random(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+=".contains(&byte);
     let count = |is: fn(&u8) -> bool| text.as_bytes().iter().filter(|byte| is(byte)).count();
@@ -278,8 +278,8 @@ fn looks_random(text: &str) -> bool {
     text.bytes().all(is_word) && (has_prefix || is_mixed)
 }
 
-/// Every secret of a config, whole and in the parts in which programs show it: the password and the parameters of an
-/// address, the value of an option, the word after `Bearer`.
+/// Returns every secret of a config, whole and in the parts that programs show: the password and the parameters of a
+/// URL, the value of an option, the word after `Bearer`.
 pub fn known(config: &Value) -> Vec<String> {
     let mut found = Vec::new();
     gather(config, Place::Open, &mut found);
@@ -298,7 +298,7 @@ fn gather(value: &Value, place: Place, found: &mut Vec<String>) {
     }
 }
 
-/// A secret, and the parts of it that are secrets by themselves.
+/// Returns a secret, and the parts of it that are secrets by themselves.
 fn parts(text: &str) -> Vec<String> {
     let mut all = vec![text.to_owned()];
     if let Some(address) = Address::of(text) {
@@ -353,7 +353,7 @@ fn hide(value: &Value, place: Place) -> Value {
     }
 }
 
-/// Where the secrets are written, in the order of the text.
+/// Returns the locations of the secrets, in the order of the text.
 fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<Secret> {
     let secret = match node {
         ast::Value::StringLit(text) => place.hides_text(&text.value).then(|| text.value.to_string()),
@@ -403,7 +403,7 @@ fn refill(new: &mut Value, old: Option<&Value>, place: Place, (path, unknown): (
     }
 }
 
-/// For each item of the new list the old one that it was, as far as that is sure.
+/// Returns for each item of the new list the corresponding old one, as far as that is certain.
 fn matches<'a>(new: &[Value], old: &'a [Value], place: Place) -> Vec<Option<&'a Value>> {
     let shown: Vec<Value> = old.iter().zip(place.items(&texts(old))).map(|(old, place)| hide(old, place)).collect();
     let known = |item: &Value| match item.get("id") {
@@ -414,7 +414,7 @@ fn matches<'a>(new: &[Value], old: &'a [Value], place: Place) -> Vec<Option<&'a 
         }
     };
     let known: Vec<Option<usize>> = new.iter().map(known).collect();
-    // In a list that got shorter an item may have come to the place of another, whose secret is none of its business.
+    // In a shorter list an item may have moved to the position of another, whose secret it must not get.
     let by_place = |at: usize| new.len() >= old.len() && new[at].get("id").is_none() && !known.contains(&Some(at));
     let found = |(at, known): (usize, &Option<usize>)| known.or_else(|| by_place(at).then_some(at));
     known.iter().enumerate().map(found).map(|at| old.get(at?)).collect()
@@ -620,7 +620,7 @@ mod tests {
         assert_eq!(back(items.clone(), json!([item("b", REDACTED)])), Ok(json!([item("b", "2")])));
         let renamed = json!([item("a", REDACTED), item("c", REDACTED)]);
         assert_eq!(back(items.clone(), renamed), Ok(json!([item("a", "1"), item("c", "2")])));
-        // Its name changed and the list got shorter: it could be either.
+        // Its name changed and the list became shorter: it could be either.
         assert_eq!(back(items, json!([item("c", REDACTED)])), Err(1));
         let bare = json!({"tokens": ["1", "2"]});
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Making a text say another value by the smallest edits.
+//! Changes a text to another value with the smallest edits.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::{
     tree::OPTIONS,
 };
 
-/// The text that says `new` where it said `old`; what both say is kept byte for byte. None if it cannot be read.
+/// Changes the text from `old` to `new`; what both have in common is kept byte for byte. `None` if it cannot be parsed.
 pub(crate) fn rewrite(text: &str, old: &Value, new: &Value) -> Option<String> {
     let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
     let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).ok()?;
@@ -35,20 +35,20 @@ pub(crate) fn rewrite(text: &str, old: &Value, new: &Value) -> Option<String> {
     Some(format!("{mark}{}{value}{}", &text[..root.start()], &text[root.end()..]))
 }
 
-/// The file at hand and its habits.
+/// The current file and its style.
 struct Page<'a> {
     text: &'a str,
-    /// What ends a line.
+    /// Line break.
     end: &'a str,
     /// One level of indentation.
     unit: &'a str,
 }
 
-/// Where a value stands.
+/// Line of a value.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     indent: &'a str,
-    /// Whether its neighbours stand on lines of their own.
+    /// True if its siblings are on lines of their own.
     is_wrapped: bool,
 }
 
@@ -78,7 +78,7 @@ impl Page<'_> {
             let is_repeated = !seen.insert(name);
             match (old.get(name), new.get(name)) {
                 (_, None) => layout.remove(at),
-                // Of two equal keys the later holds; the earlier is let be.
+                // Of two equal keys the later one counts; the earlier one is left alone.
                 (Some(old), Some(new)) if !is_repeated => {
                     let before = &self.text[property.start()..property.value.start()];
                     let value = self.value(&property.value, old, new, item_line(&layout, at, line));
@@ -127,10 +127,10 @@ impl Page<'_> {
         layout.insert(at, item(Line { indent, is_wrapped }), is_wrapped.then_some(lines));
     }
 
-    /// A value in strict JSON, over several lines if its neighbours are.
+    /// Renders a value as strict JSON, over several lines if its siblings are.
     fn render(&self, value: &Value, line: Line<'_>) -> String {
         let mut text = String::new();
-        // JSON has no line end inside a text, so each one is the layout's.
+        // JSON has no line breaks inside strings, so each one belongs to the layout.
         for part in format!("{value:#}").lines() {
             let bare = part.trim_start_matches(' ');
             if line.is_wrapped && !text.is_empty() {
@@ -145,12 +145,12 @@ impl Page<'_> {
     }
 }
 
-/// The line of an item: its own, or that of its bracket.
+/// Returns the line of an item: its own, or that of its bracket.
 fn item_line<'a>(layout: &'a Layout, at: usize, line: Line<'a>) -> Line<'a> {
     Line { indent: layout.indent(at).unwrap_or(line.indent), is_wrapped: layout.is_wrapped() }
 }
 
-/// One level of indentation, as the first member of the file shows it.
+/// Returns one level of indentation, from the first member of the file.
 fn unit<'a>(text: &'a str, root: &ast::Value<'_>) -> Option<&'a str> {
     let first = match root {
         ast::Value::Object(object) => object.properties.first()?.start(),

@@ -1,4 +1,4 @@
-//! The sections described: as a JSON schema for programs, as a reference for people, as a list of keys.
+//! Descriptions of the sections: a JSON schema for programs, a reference for people, and a list of keys.
 
 mod hints;
 
@@ -11,15 +11,15 @@ use crate::shape::{Shape, is_anything, names_kind};
 
 pub use hints::{hints, look_up};
 
-/// How deep the reference goes; a schema may contain itself.
+/// Maximum depth of the reference, because a schema may contain itself.
 const DEEPEST: usize = 12;
 
-/// The JSON schema of the config, draft 2020-12. The `env` section, which the reader itself uses, is part of it.
+/// Returns the JSON schema of the config, draft 2020-12. It includes the `env` section, which the reader itself uses.
 pub fn schema<T: JsonSchema>() -> Value {
     made::<T>(SchemaSettings::draft2020_12())
 }
 
-/// The same with every part in its place: the forms of pages follow no references.
+/// Like [`schema()`], with all references inlined, because the forms of web pages do not follow references.
 pub fn written_out<T: JsonSchema>() -> Value {
     made::<T>(SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true))
 }
@@ -47,14 +47,14 @@ fn env() -> Value {
     })
 }
 
-/// Every key, as in `agents.list[].id`; `*` stands for a free name.
+/// Returns every key, as in `agents.list[].id`; `*` stands for a free name.
 pub fn keys<T: JsonSchema>() -> Vec<String> {
     let schema = schema::<T>();
     rows(&schema).into_iter().map(|row| row.path).collect()
 }
 
-/// Every key in the form in which the reader looks for keys that nobody knows: one a line, indented beneath its parent;
-/// `*` is a free name, `[]` an item of a list. What has no keys beneath it may hold anything.
+/// Returns every key in the format that the reader uses to find unknown keys: one per line, indented below its parent;
+/// `*` is a free name, `[]` an item of a list. A key without keys below it may contain anything.
 pub fn list<T: JsonSchema>() -> String {
     let schema = schema::<T>();
     let mut list = String::new();
@@ -78,7 +78,7 @@ fn lines(shape: &Shape<'_>, depth: usize, list: &mut String) {
     }
 }
 
-/// Every key with its type, default and description, as Markdown with a table for each section.
+/// Returns every key with its type, default and description, as Markdown with a table for each section.
 pub fn reference<T: JsonSchema>() -> String {
     let schema = schema::<T>();
     let mut text = "# Config reference\n".to_owned();
@@ -110,7 +110,7 @@ fn rows(schema: &Value) -> Vec<Row> {
     rows
 }
 
-/// The keys in a shape, by name: the order of fields in the source is nobody's business.
+/// Collects the keys of a shape, sorted by name: the order of fields in the source does not matter.
 fn below(shape: &Shape<'_>, path: &str, depth: usize, rows: &mut Vec<Row>) {
     if depth > DEEPEST {
         return;
@@ -144,7 +144,7 @@ fn row(shape: &Shape<'_>, path: String) -> Row {
     }
 }
 
-/// What may stand there, in words.
+/// Describes the allowed values in words.
 fn kind(shape: &Shape<'_>, depth: usize) -> String {
     let mut kinds: Vec<String> = Vec::new();
     for option in &shape.options {
@@ -200,7 +200,7 @@ fn range(option: &Value) -> String {
     let mut words = String::new();
     for (key, word) in [("minimum", "from"), ("maximum", "to")] {
         if let Some(limit) = option.get(key) {
-            // Writing into a text cannot fail.
+            // Writing to a string cannot fail.
             write!(words, " {word} {limit}").unwrap_or_default();
         }
     }

@@ -1,20 +1,20 @@
-//! A JSON schema seen as what may stand at one place: its keys, its items, its kinds.
+//! View of a JSON schema at one place: its keys, its items, its types.
 
 use serde_json::Value;
 
-/// How many references are followed without a step into a value; a schema that refers to itself would never end.
+/// Maximum number of references followed without descending into a value, because a schema may refer to itself.
 const DEEPEST: usize = 16;
 
-/// What may stand at one place of the config.
+/// Allowed values at one place of the config.
 #[derive(Clone)]
 pub(crate) struct Shape<'a> {
     root: &'a Value,
-    /// The schemas of this place, of which it is enough to fit one.
+    /// Alternative schemas of this place.
     pub(crate) options: Vec<&'a Value>,
 }
 
 impl<'a> Shape<'a> {
-    /// The shape of the whole config.
+    /// Returns the shape of the whole config.
     pub(crate) fn root(schema: &'a Value) -> Self {
         Self::new(schema, schema)
     }
@@ -25,7 +25,7 @@ impl<'a> Shape<'a> {
         Self { root, options }
     }
 
-    /// The keys that are named.
+    /// Returns the named keys.
     pub(crate) fn names(&self) -> Vec<&'a str> {
         let mut names = Vec::new();
         for name in self.objects("properties").flat_map(|properties| properties.keys()) {
@@ -36,24 +36,24 @@ impl<'a> Shape<'a> {
         names
     }
 
-    /// The shape of a key that is named.
+    /// Returns the shape of a named key.
     pub(crate) fn member(&self, name: &str) -> Option<Self> {
         self.joined(self.objects("properties").filter_map(|properties| properties.get(name)))
     }
 
-    /// The shape of keys with free names.
+    /// Returns the shape of keys with free names.
     pub(crate) fn free(&self) -> Option<Self> {
         let patterns = self.objects("patternProperties").flat_map(|patterns| patterns.values());
         let more = self.options.iter().filter_map(|option| option.get("additionalProperties"));
         self.joined(patterns.chain(more.filter(|more| **more != Value::Bool(false))))
     }
 
-    /// The shape of the items of a list.
+    /// Returns the shape of the items of a list.
     pub(crate) fn item(&self) -> Option<Self> {
         self.joined(self.options.iter().filter_map(|option| option.get("items")))
     }
 
-    /// Whether it may be anything, or nothing with keys: either way nothing can be said about keys in it.
+    /// True if it may be anything, or nothing with keys: in both cases nothing is known about keys in it.
     pub(crate) fn says_nothing(&self) -> bool {
         self.options.iter().any(|option| is_anything(option))
             || !self.options.iter().any(|option| {
@@ -77,12 +77,12 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// Whether `type` has this kind.
+/// True if `type` includes this type.
 pub(crate) fn names_kind(kinds: &Value, kind: &str) -> bool {
     kinds.as_str() == Some(kind) || kinds.as_array().is_some_and(|kinds| kinds.iter().any(|name| name == kind))
 }
 
-/// Collects a schema, what it refers to, and its alternatives.
+/// Collects a schema, its references, and its alternatives.
 fn spread<'a>(root: &'a Value, schema: &'a Value, options: &mut Vec<&'a Value>, depth: usize) {
     if depth > DEEPEST {
         return;
@@ -99,7 +99,7 @@ fn spread<'a>(root: &'a Value, schema: &'a Value, options: &mut Vec<&'a Value>, 
     }
 }
 
-/// Whether a schema lets everything through.
+/// True if a schema allows everything.
 pub(crate) fn is_anything(schema: &Value) -> bool {
     const TELLING: [&str; 10] =
         ["type", "properties", "additionalProperties", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "not"];

@@ -1,4 +1,4 @@
-//! JSON5 text as a tree whose every value knows where it was written.
+//! Parses JSON5 into a tree in which every value has its location.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,41 +10,41 @@ use crate::{
     problem,
 };
 
-/// How deep one file may be nested.
+/// Maximum nesting depth of one file.
 const DEEPEST: usize = 64;
 
-/// The JSON5 that is read.
+/// The supported JSON5 syntax.
 pub(crate) const OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_loose_object_property_names: true,
     allow_trailing_commas: true,
-    // JSON5 wants them; without, a forgotten quote reads as something else.
+    // Required by JSON5; without them, a forgotten quote could be read as something else.
     allow_missing_commas: false,
     allow_single_quoted_strings: true,
     allow_hexadecimal_numbers: true,
     allow_unary_plus_numbers: true,
     allow_bare_decimal_point_numbers: true,
-    // JSON has no such numbers, so they could be neither kept nor sent.
+    // JSON has no such numbers, so they could be neither stored nor sent.
     allow_non_finite_numbers: false,
     allow_extended_string_escapes: true,
 };
 
-/// Where something was written: which file, in the order of reading, and at which byte.
+/// Location: the number of the file, in the order of reading, and the byte offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) file: usize,
     pub(crate) offset: usize,
 }
 
-/// A value and where it was written.
+/// A value and its location.
 #[derive(Clone)]
 pub(crate) struct Node {
-    /// None for what was not read from a file of the user's.
+    /// `None` for values that were not read from a user's file.
     pub(crate) at: Option<Spot>,
     pub(crate) kind: Kind,
 }
 
-/// What a value is.
+/// Content of a value.
 #[derive(Clone)]
 pub(crate) enum Kind {
     Object(Vec<Member>),
@@ -61,12 +61,12 @@ pub(crate) struct Member {
     pub(crate) node: Node,
 }
 
-/// A way from the root to a value, as text.
+/// Formats a path.
 pub(crate) fn dotted(way: &[Step]) -> String {
     path(way).to_string()
 }
 
-/// The path of these steps.
+/// Returns the path of these steps.
 pub(crate) fn path(way: &[Step]) -> Path {
     way.iter().fold(Path::root(), |path, step| match step {
         Step::Key(name) => path.key(name),
@@ -74,21 +74,21 @@ pub(crate) fn path(way: &[Step]) -> Path {
     })
 }
 
-/// Why a text cannot be read.
+/// Why a text cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) what: String,
     pub(crate) spot: Spot,
 }
 
-/// What a text holds.
+/// Result of parsing a text.
 pub(crate) struct Parsed {
     pub(crate) node: Node,
-    /// Keys that an object has already; the later one holds.
+    /// Duplicate keys; the later one counts.
     pub(crate) repeated: Vec<(Vec<Step>, Spot)>,
 }
 
-/// Reads the text of one file; one that says nothing is an empty object.
+/// Parses the text of one file; an empty one is an empty object.
 pub(crate) fn parse(text: &str, file: usize) -> Result<Parsed, Broken> {
     let spot = |offset| Spot { file, offset };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS)
@@ -180,7 +180,7 @@ fn number(text: &str) -> Option<Number> {
 }
 
 impl Node {
-    /// A tree of which nobody knows where it was written.
+    /// Creates a tree without locations.
     pub(crate) fn placeless(value: Value) -> Self {
         let kind = match value {
             Value::Object(members) => {
@@ -193,7 +193,7 @@ impl Node {
         Self { at: None, kind }
     }
 
-    /// The plain value.
+    /// Returns the plain value.
     pub(crate) fn value(&self) -> Value {
         match &self.kind {
             Kind::Object(members) => {
@@ -205,13 +205,13 @@ impl Node {
         }
     }
 
-    /// The value of a key of this object.
+    /// Returns the value of a key of this object.
     pub(crate) fn get(&self, name: &str) -> Option<&Self> {
         let Kind::Object(members) = &self.kind else { return None };
         members.iter().find(|member| member.name == name).map(|member| &member.node)
     }
 
-    /// The value at the end of a way.
+    /// Returns the value at a path.
     pub(crate) fn find(&self, steps: &[Step]) -> Option<&Self> {
         steps.iter().try_fold(self, |node, step| match (step, &node.kind) {
             (Step::Key(key), _) => node.get(key),
@@ -220,7 +220,7 @@ impl Node {
         })
     }
 
-    /// This one with another on top: objects by key, lists one after the other, of anything else the other.
+    /// Merges another tree on top of this one: objects by key, lists concatenated, otherwise the other wins.
     pub(crate) fn merged(self, top: Self) -> Self {
         let kind = match (self.kind, top.kind) {
             (Kind::Object(members), Kind::Object(more)) => Kind::Object(joined(members, more)),
@@ -251,7 +251,7 @@ fn joined(members: Vec<Member>, more: Vec<Member>) -> Vec<Member> {
     slots.into_iter().flatten().collect()
 }
 
-/// The tree without the values at the ends of these ways.
+/// Returns the tree without the values at these paths.
 pub(crate) fn without(tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Value {
     fn copy(value: &Value, way: &mut Vec<Step>, gone: &BTreeSet<Vec<Step>>) -> Option<Value> {
         if gone.contains(way) {

@@ -1,7 +1,7 @@
-//! `${NAME}` in texts, filled from the environment, and the `env` section, which adds to it.
+//! Substitutes `${NAME}` in texts from the environment and from the `env` section, which adds to it.
 //!
-//! The environment of the process is never changed; what the section adds is a value that the caller hands on.
-//! Values of variables may be secrets: no message has one.
+//! The environment of the process is never changed; the added variables are returned to the caller. Values of variables
+//! may be secrets: no message contains one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,27 +14,27 @@ use crate::{
     tree::{Kind, Member, Node, path},
 };
 
-/// The section.
+/// Name of the section.
 pub(crate) const SECTION: &str = "env";
 /// Its object of variables.
 const VARS: &str = "vars";
-/// A key of it that is no variable: whether the login shell is asked for more.
+/// Key of the section that is not a variable: whether the login shell is asked for more.
 pub(crate) const SHELL: &str = "shellEnv";
 
-/// What came of filling a tree.
+/// Result of the substitution.
 #[derive(Default)]
 pub(crate) struct Filled {
-    /// What the `env` section adds.
+    /// Variables that the `env` section adds.
     pub(crate) variables: BTreeMap<String, String>,
-    /// Texts that need a variable which is not set, and what is wrong in the section; they are as they were written.
+    /// Texts with an unset variable, and invalid values of the section; they are left as written.
     pub(crate) unfilled: BTreeSet<Vec<Step>>,
-    /// What is wrong in the section.
+    /// Problems in the section.
     pub(crate) problems: Vec<Problem>,
-    /// The texts that need a variable which is not set.
+    /// Texts with an unset variable.
     pub(crate) unset: Vec<(Path, Problem)>,
 }
 
-/// Fills every text of the tree.
+/// Substitutes every text of the tree.
 pub(crate) fn fill(root: &mut Node, env: &dyn Fn(&str) -> Option<String>, files: &Files) -> Filled {
     let mut filled = Filled::default();
     filled.take_section(root, env, files);
@@ -45,13 +45,14 @@ pub(crate) fn fill(root: &mut Node, env: &dyn Fn(&str) -> Option<String>, files:
     filled
 }
 
-/// A variable that is worth something: of the environment, or of the section where that one is blank.
+/// Returns a non-empty variable. The section contains only names that are blank in the environment, so the environment
+/// takes precedence.
 fn variable(name: &str, section: &BTreeMap<String, String>, env: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     section.get(name).cloned().or_else(|| env(name)).filter(|value| !value.is_empty())
 }
 
 impl Filled {
-    /// Notes what the section adds: first the texts that need no variable, so that the others can refer to them.
+    /// Collects the variables of the section: first the texts without references, so that the others can refer to them.
     fn take_section(&mut self, root: &Node, env: &dyn Fn(&str) -> Option<String>, files: &Files) {
         let mut given: Vec<(&str, &str)> = Vec::new();
         let section = vec![Step::Key(SECTION.to_owned())];
@@ -82,7 +83,7 @@ impl Filled {
         let (plain, referring): (Vec<_>, Vec<_>) =
             given.into_iter().partition(|(_, text)| substitute(text, &|_| None).is_ok());
         for (name, text) in plain.into_iter().chain(referring) {
-            // One that stays unfilled is told with all the other texts.
+            // An unset one is reported with all the other texts.
             let value = substitute(text, &|name| variable(name, &self.variables, env));
             if let Ok(value) = value
                 && !value.trim().is_empty()
@@ -135,12 +136,13 @@ fn problem(way: &[Step], node: &Node, what: String, files: &Files) -> Problem {
     Problem { path: path(way).to_string(), place, what, help: None }
 }
 
-/// Whether an environment can have a variable of this name.
+/// True if an environment can contain a variable of this name.
 fn can_be_set(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
-/// Fills in `${NAME}`, or says which name is not set. `$${NAME}` becomes `${NAME}`; what is not a name in capitals stays.
+/// Substitutes `${NAME}`, or returns the name that is not set. `$${NAME}` becomes `${NAME}`; a name that is not in
+/// capitals is left unchanged.
 fn substitute<'a>(text: &'a str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, &'a str> {
     let mut filled = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Putting a new text in the place of the config file: all of it or nothing, with the old one kept.
+//! Replaces the config file atomically, and keeps old versions.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -12,52 +12,52 @@ use tempfile::NamedTempFile;
 
 use crate::file;
 
-/// How many old versions are kept: `.bak`, then `.bak.1` and on.
+/// Number of old versions that are kept: `.bak`, then `.bak.1` and so on.
 const BACKUPS: usize = 5;
 
-/// How many links may lead to the file.
+/// Maximum number of symlinks that are followed.
 const LINKS: usize = 40;
 
-/// What was written.
+/// Result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// The SHA-256 of the file, in hex: what the next writer gives as the base.
+    /// SHA-256 of the file in hex: the base hash for the next writer.
     pub hash: String,
-    /// Where the version before is kept; none if there was no file, or nothing to write.
+    /// Path of the previous version; `None` if there was no file, or nothing to write.
     pub backup: Option<PathBuf>,
 }
 
 /// Why nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Somebody else was faster.
+    /// The file was changed concurrently.
     #[error("the config changed since it was read; read it again and retry")]
     Conflict,
     /// The new text is not a valid config.
     #[error("the new config is not valid: {0}")]
     Refused(String),
-    /// The disk or its rights are in the way.
+    /// An I/O error.
     #[error("cannot {doing} {}; the config is as it was", path.display())]
     Disk {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// With what.
+        /// Path of the operation.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// The SHA-256 of a text, in hex.
+/// Returns the SHA-256 of a text in hex.
 pub fn hash(text: &[u8]) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes the config file if it is still the one with `base_hash` and `validate` has nothing against the new text.
+/// Writes the config file if its hash is still `base_hash` and `validate` accepts the new text.
 ///
-/// A missing file has the hash of an empty one. Links are followed; the copies and the lock (`<file>.lock`, which stays)
-/// are next to the file that they lead to. Text that the file holds already is not written again.
+/// A missing file has the hash of an empty one. Symlinks are followed; the backups and the lock (`<file>.lock`, which
+/// stays) are next to the target. An unchanged text is not written.
 pub fn write(
     path: &Path,
     base_hash: Option<&str>,
@@ -65,7 +65,7 @@ pub fn write(
     validate: impl FnOnce(&str) -> Result<(), String>,
 ) -> Result<Written, WriteError> {
     let file = target(path)?;
-    // Looked at before the lock as well, so that a refusal leaves no trace, not even a lock file.
+    // Also checked before the lock, so that a refusal leaves no trace, not even a lock file.
     if let Some(unchanged) = unchanged(read(&file)?.as_deref(), base_hash, new_text)? {
         return Ok(unchanged);
     }
@@ -82,13 +82,13 @@ pub fn write(
     Ok(Written { hash: hash(new_text.as_bytes()), backup })
 }
 
-/// The file that a path means, behind its links; it need not be there.
+/// Resolves the symlinks of a path; the target need not exist.
 fn target(path: &Path) -> Result<PathBuf, WriteError> {
     let mut file = path.to_owned();
     for _ in 0..LINKS {
         match fs::read_link(&file) {
             Ok(next) => file = file.parent().unwrap_or(Path::new("")).join(next),
-            // Not a link, or nothing there.
+            // Not a symlink, or the file does not exist.
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => return Ok(file),
             Err(error) => return failed("follow the link", path)(error),
         }
@@ -109,7 +109,7 @@ fn unchanged(current: Option<&[u8]>, base_hash: Option<&str>, new_text: &str) ->
     Ok((current == new_text.as_bytes()).then_some(Written { hash, backup: None }))
 }
 
-/// Waits for other writers; the system lets go of the lock when the file is closed, also by a crash.
+/// Waits for other writers; the system releases the lock when the file is closed, also by a crash.
 fn lock(path: &Path) -> Result<File, WriteError> {
     let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
     let file = open().or_else(failed("open the lock", path))?;
@@ -117,7 +117,7 @@ fn lock(path: &Path) -> Result<File, WriteError> {
     Ok(file)
 }
 
-/// Puts the new text in place. What needs room on the disk is done first, so that what follows is only renaming.
+/// Puts the new text in place. Everything that needs disk space is done first, so that only renames follow.
 fn swap(file: &Path, folder: &Path, current: Option<&[u8]>, new_text: &str) -> Result<Option<PathBuf>, WriteError> {
     let mode = match fs::metadata(file) {
         Ok(metadata) => metadata.permissions().mode() & 0o600,
@@ -134,14 +134,14 @@ fn swap(file: &Path, folder: &Path, current: Option<&[u8]>, new_text: &str) -> R
         None => None,
     };
     next.persist(file).map_err(|error| error.error).or_else(failed("replace", file))?;
-    // The new text is in place; whether its name outlives a power cut is the one thing left open.
+    // The new text is in place; only whether its name survives a power cut is open.
     if let Err(error) = File::open(folder).and_then(|folder| folder.sync_all()) {
         tracing::warn!(%error, folder = %folder.display(), "the folder of the config could not be synced");
     }
     Ok(backup)
 }
 
-/// A file with this content that goes away again unless it is given its place.
+/// Creates a temporary file with this content that is removed unless it is persisted.
 fn prepare(file: &Path, folder: &Path, content: &[u8], mode: u32) -> Result<NamedTempFile, WriteError> {
     let name = beside(Path::new(file.file_name().unwrap_or_default()), &format!(".{}.", std::process::id()));
     let make = || {
@@ -154,7 +154,7 @@ fn prepare(file: &Path, folder: &Path, content: &[u8], mode: u32) -> Result<Name
     make().or_else(failed("write next to", file))
 }
 
-/// Makes room for the next copy and says where it goes.
+/// Rotates the backups and returns the path of the next one.
 fn rotate(file: &Path) -> Result<PathBuf, WriteError> {
     let name = |age: usize| match age {
         0 => beside(file, ".bak"),
@@ -193,7 +193,7 @@ mod tests {
         write(path, None, text, |_| Ok(())).map_err(|error| error.to_string())
     }
 
-    /// Every file of a folder but the lock, with its text.
+    /// Returns every file of a folder except the lock, with its text.
     fn files(folder: &Path) -> BTreeMap<String, String> {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let named = entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path));
@@ -301,7 +301,7 @@ mod tests {
             fs::write(folder.path().join(name), text).unwrap();
         }
         let before = files(folder.path());
-        // No file can take the place of a folder, whoever asks.
+        // A file cannot replace a folder, not even as root.
         fs::create_dir(folder.path().join("a.json.bak.4")).unwrap();
         let words = format!("cannot rename the copy {}.bak.3; the config is as it was", file.display());
         assert_eq!(plain(&file, "1"), Err(words));
@@ -311,12 +311,12 @@ mod tests {
         let below = file.join("below");
         let words = format!("cannot follow the link {}; the config is as it was", below.display());
         assert_eq!(plain(&below, "1"), Err(words));
-        // Nobody can make a file there, not even root.
+        // No file can be created there, not even by root.
         let words = "cannot open the lock /proc/a.json.lock; the config is as it was";
         assert_eq!(plain(Path::new("/proc/a.json"), "1"), Err(words.to_owned()));
     }
 
-    // Runs itself again where the system lets no file grow, as on a full disk; the signal for that is ignored.
+    // Runs itself again with a file size limit, like on a full disk; the signal for that is ignored.
     #[test]
     fn a_full_disk_leaves_the_old_file_and_nothing_else() {
         let limits = fs::read_to_string("/proc/self/limits").unwrap();
@@ -362,7 +362,7 @@ mod tests {
         let held = lock(&beside(&file, ".lock")).unwrap();
         thread::scope(|scope| {
             let writer = scope.spawn(|| plain(&file, "late"));
-            // Whenever it comes, it finds what was written under the lock.
+            // Whenever it runs, it finds what was written under the lock.
             fs::write(&file, "early").unwrap();
             drop(held);
             writer.join().unwrap().unwrap();

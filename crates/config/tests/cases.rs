@@ -1,4 +1,4 @@
-//! Every folder in `cases` is a config and what is said about it: the problems, the warnings, and the config that is left.
+//! Every folder in `cases` is a config with the expected problems, warnings, and remaining config.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 mod sample;
 
-/// What is said about a config, in the form of `expected.txt`.
+/// Formats the result of reading a config like `expected.txt`.
 fn told(loaded: &Loaded<sample::Config>) -> String {
     let mut text = String::new();
     for (kind, problems) in [("problem", &loaded.wrong()), ("warning", &loaded.warnings)] {
@@ -22,7 +22,7 @@ fn told(loaded: &Loaded<sample::Config>) -> String {
     text
 }
 
-/// What is not set is not worth a word.
+/// Removes unset values.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(members) => members

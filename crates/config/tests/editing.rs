@@ -1,4 +1,4 @@
-//! Edits of random JSON5 files: the value is what was asked for, and every byte elsewhere is the user's.
+//! Edits of random JSON5 files: the value is the requested one, and every other byte is unchanged.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use homard_config::{
@@ -19,7 +19,7 @@ fn said(text: &str) -> Value {
     parse_to_serde_value::<Option<Value>>(text, &ParseOptions::default()).unwrap().unwrap_or(Value::Null)
 }
 
-/// What users put between things.
+/// Text that users put between tokens.
 fn gap() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "",
@@ -42,7 +42,7 @@ fn gap() -> impl Strategy<Value = &'static str> {
 }
 
 fn name() -> impl Strategy<Value = String> {
-    // Few names, so that some objects have one twice.
+    // Few names, so that some objects have duplicates.
     prop::sample::select(vec!["a", "b", "'b'", "\"c\"", "\"c.d\"", "'\\u0065'", "$include", "\"\"", "\"0\"", "\"é\""])
         .prop_map(str::to_owned)
 }
@@ -65,7 +65,7 @@ fn scalar() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// A list or an object around items, with whatever may stand between them.
+/// A list or object around items, with arbitrary text between them.
 fn container(items: impl Strategy<Value = String>, ends: [char; 2]) -> impl Strategy<Value = String> {
     let items = prop::collection::vec((gap(), items, gap()), 0..5);
     (items, any::<bool>(), gap()).prop_map(move |(items, comma_behind, last)| {
@@ -83,7 +83,7 @@ fn container(items: impl Strategy<Value = String>, ends: [char; 2]) -> impl Stra
 
 fn member(value: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
     (name(), gap(), gap(), value).prop_map(|(name, before, after, value)| {
-        // The parser takes a slash right behind a bare name for a part of it.
+        // The parser treats a slash directly after a bare name as a part of it.
         let space = if before.starts_with('/') { " " } else { "" };
         format!("{name}{space}{before}:{after}{value}")
     })
@@ -114,7 +114,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A value that is there, chosen by the numbers.
+/// Chooses an existing value by the numbers.
 fn existing(config: &Value, picks: &[usize]) -> Path {
     let mut path = Path::root();
     for pick in picks {
@@ -129,7 +129,7 @@ fn existing(config: &Value, picks: &[usize]) -> Path {
     path
 }
 
-/// Where a value is written; of two equal keys the later counts.
+/// Returns the range of a value; of two equal keys the later one counts.
 fn span(text: &str, path: &Path) -> (usize, usize) {
     let mark = text.len() - text.trim_start_matches('\u{feff}').len();
     let parsed =
@@ -148,7 +148,7 @@ fn descend<'n, 't>(root: &'n ast::Value<'t>, steps: &[Step]) -> &'n ast::Value<'
     })
 }
 
-/// The comments outside of these spans.
+/// Returns the comments outside of these ranges.
 fn comments(text: &str, apart_from: &[Range]) -> Vec<String> {
     let mark = text.len() - text.trim_start_matches('\u{feff}').len();
     let text = &text[mark..];
@@ -161,7 +161,7 @@ fn comments(text: &str, apart_from: &[Range]) -> Vec<String> {
     comments.map(|token| text[token.range.start..token.range.end].to_owned()).collect()
 }
 
-/// Where a member or an item is written; equal keys all count.
+/// Returns the ranges of a member or item, including duplicates.
 fn spans(text: &str, path: &Path) -> Vec<Range> {
     let text = text.trim_start_matches('\u{feff}');
     let (last, way) = path.steps().split_last().unwrap();
@@ -215,8 +215,8 @@ proptest! {
         prop_assert_eq!(edit::set(&text, &path, get(&old, &path).unwrap()), Ok(text), "what is there");
     }
 
-    // Guaranteed: a new member or item that goes again leaves the bytes as they were, unless what held it was blank:
-    // that ends as a bare pair of brackets.
+    // Guaranteed: inserting and removing a member or item restores the bytes, unless its container was blank: that
+    // becomes a bare pair of brackets.
     #[test]
     fn what_is_new_goes_without_a_trace(text in json5(), picks in picks(), value in value()) {
         let old = said(&text);
@@ -261,7 +261,7 @@ proptest! {
             Step::Key(name) => &here[name.as_str()],
             Step::Index(at) => &here[*at],
         });
-        // Of equal items the last goes, which may have had another comment inside.
+        // Of equal items the last one is removed, which may have had another comment inside.
         if !is_repeated(holder) {
             prop_assert_eq!(comments(&new, &[]), comments(&text, &spans(&text, &path)));
         }

@@ -1,4 +1,5 @@
-//! `data/openclaw-keys.txt` is what the recorded key lists of OpenClaw's versions give, where those lists are at hand.
+//! Checks that `data/openclaw-keys.txt` matches the recorded key lists of OpenClaw's versions, if those lists are
+//! present.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -6,7 +7,7 @@ use homard_config::{Env, Loaded, Sections, read};
 
 const VERSIONS: [&str; 2] = ["2026.2.9", "2026.9.6"];
 
-/// Keys beneath a key, by name.
+/// Keys below a key, by name.
 #[derive(Default)]
 struct Keys(BTreeMap<String, Self>);
 
@@ -23,7 +24,7 @@ impl Keys {
     }
 }
 
-/// The data file that lists with lines such as `models.providers.*.models[].id: string` give.
+/// Builds the data file from lists with lines such as `models.providers.*.models[].id: string`.
 fn data(lists: &[String]) -> String {
     let mut keys = Keys::default();
     let lines = || lists.iter().flat_map(|list| list.lines()).filter_map(|line| line.split_once(": "));
@@ -32,7 +33,7 @@ fn data(lists: &[String]) -> String {
     }
     // An object that one version does not look into has free names, beside those that the other version has.
     let opaque: Vec<_> = lines().filter(|(_, kind)| *kind == "object").map(|(path, _)| path).collect();
-    // The lists name the plugins that were installed; anyone may have others.
+    // The lists name the plugins that were installed; others are possible.
     for path in opaque.into_iter().chain(["plugins.entries"]) {
         let mut below = &mut keys;
         for name in path.split('.') {

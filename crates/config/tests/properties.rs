@@ -1,4 +1,4 @@
-//! What holds for every config.
+//! Properties of all configs.
 
 use std::{fs, path::Path};
 
@@ -36,7 +36,7 @@ fn object(value: impl Strategy<Value = Value>) -> impl Strategy<Value = Map<Stri
     prop::collection::vec((name, value), 0..6).prop_map(|members| members.into_iter().collect())
 }
 
-/// The value as people write it: names without quotes, single quotes, comments, a comma after the last.
+/// Writes the value as JSON5: names without quotes, single quotes, comments, trailing commas.
 fn json5(value: &Value) -> String {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! The sections as a page needs them that shows the config as a form: what to call each key, and which hide secrets.
+//! Hints for web pages that show the config as a form: labels, descriptions, and which keys are secrets.
 
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use crate::{
     shape::Shape,
 };
 
-/// For every key, as in `agents.list[].id`, what to call it, what it means, and whether it is a secret.
+/// Returns for every key, as in `agents.list[].id`, its label, its description, and whether it is a secret.
 pub fn hints<T: JsonSchema>() -> Value {
     let schema = schema::<T>();
     rows(&schema).iter().map(|row| (row.path.clone(), hint(row))).collect::<Map<_, _>>().into()
@@ -28,7 +28,7 @@ fn hint(row: &Row) -> Value {
     hint
 }
 
-/// A key in words: `maxConcurrent` is `Max concurrent`.
+/// Converts a key to a label: `maxConcurrent` becomes `Max concurrent`.
 fn label(name: &str) -> String {
     let mut words = String::new();
     for char in name.chars() {
@@ -44,8 +44,7 @@ fn label(name: &str) -> String {
     words
 }
 
-/// What is known of one key: its schema without what is beneath it, its hint, and the keys in it. None if there is no
-/// such key.
+/// Describes one key: its schema without nested ones, its hint, and its keys. `None` if there is no such key.
 pub fn look_up<T: JsonSchema>(path: &Path) -> Option<Value> {
     let schema = schema::<T>();
     let (mut shape, mut key) = (Shape::root(&schema), String::new());
@@ -92,7 +91,7 @@ fn hinted(mut described: Value, hints: &Value, key: &str) -> Value {
     described
 }
 
-/// What may stand there, without what may stand in it.
+/// Returns the schema of a place without nested schemas.
 fn shallow(shape: &Shape<'_>) -> Value {
     let mut flat = Map::new();
     for key in ["description", "default", "minimum", "maximum"] {

@@ -58,7 +58,7 @@ struct Provider {
     api_key: Option<String>,
 }
 
-/// The environment of every test.
+/// Environment of all tests.
 pub(crate) fn variable(name: &str) -> Option<String> {
     match name {
         "KEY" => Some("sk-1".to_owned()),

@@ -122,7 +122,7 @@ pub fn discover(roots: &Roots, limits: &Limits) -> Found {
     discover_allowed(roots, limits, &|_, _| true)
 }
 
-/// Like [`discover`], without files that may not be loaded: `allows` gets the real path and the text of each.
+/// Like [`discover()`], without files that may not be loaded: `allows` gets the real path and the text of each.
 pub fn discover_allowed(roots: &Roots, limits: &Limits, allows: &dyn Fn(&Path, &str) -> bool) -> Found {
     let mut problems = Vec::new();
     let mut chosen: BTreeMap<String, (Skill, PathBuf)> = BTreeMap::new();

@@ -50,7 +50,7 @@ pub fn said(entries: &[Entry]) -> Vec<Arc<Message>> {
     said_lines(entries).into_iter().map(|(_, message)| message).collect()
 }
 
-/// Like [`said`], with the entry ids.
+/// Like [`said()`], with the entry ids.
 pub fn said_lines(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
     let messages = path(entries).into_iter().filter_map(|entry| match &entry.kind {
         Kind::Message(said) => Some((entry.id.clone(), Arc::new(said.message.clone()))),

@@ -18,7 +18,6 @@ const HALVINGS: u32 = 4;
 /// A range of messages as text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Piece {
-    /// Range of the messages.
     pub(crate) messages: Range<usize>,
     /// Text; empty if no model reads it.
     pub(crate) text: String,

@@ -80,7 +80,7 @@ fn lists_become_a_tree() {
     );
 }
 
-/// Sections of which there are none, so that every key is looked up in the list.
+/// Sections without keys, so that every key is looked up in the list.
 #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 

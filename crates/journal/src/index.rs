@@ -59,12 +59,10 @@ impl Index {
         news
     }
 
-    /// Returns the record of a key.
     pub(crate) fn get(&self, key: &SessionKey) -> Option<Arc<Record>> {
         self.0.get(&layout::home(key))?.records.get(key).cloned()
     }
 
-    /// Sets the record of a key.
     pub(crate) fn put(&mut self, key: SessionKey, record: Arc<Record>) {
         let folder = self.0.entry(layout::home(&key)).or_default();
         folder.behind = true;
@@ -76,7 +74,6 @@ impl Index {
         self.0.values_mut().for_each(|folder| folder.behind = true);
     }
 
-    /// Removes a key.
     pub(crate) fn remove(&mut self, key: &SessionKey) {
         let folder = self.0.entry(layout::home(key)).or_default();
         folder.behind |= folder.records.remove(key).is_some();
@@ -87,7 +84,6 @@ impl Index {
         self.0.keys().cloned().collect()
     }
 
-    /// Returns all records.
     pub(crate) fn all(&self) -> Vec<(SessionKey, Arc<Record>)> {
         let records = self.0.values().flat_map(|folder| &folder.records);
         records.map(|(key, record)| (key.clone(), Arc::clone(record))).collect()

@@ -61,7 +61,6 @@ impl Layout {
         self.0.join("journal")
     }
 
-    /// Path of the database.
     pub(crate) fn database(&self) -> PathBuf {
         self.journal().join("journal.db")
     }
@@ -110,7 +109,6 @@ impl Layout {
         Ok(last.map(|(_, name)| FileId { agent: agent.clone(), name }))
     }
 
-    /// Returns the path of a transcript.
     pub(crate) fn transcript(&self, file: &FileId) -> PathBuf {
         self.sessions(&file.agent).join(&file.name)
     }

@@ -211,7 +211,6 @@ fn end(db: &Connection, run: &RunId, ended: &Ended, tally: &mut Tally) -> Result
     Ok(true)
 }
 
-/// Returns the row of a run.
 pub(crate) fn row(db: &Connection, run: &RunId) -> Result<Option<RunRow>> {
     db.prepare_cached("SELECT * FROM run WHERE run_id = ?1")?.query_row([run.as_str()], decode).optional()
 }

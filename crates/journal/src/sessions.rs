@@ -11,7 +11,6 @@ use crate::{
 
 type Result<T> = rusqlite::Result<T>;
 
-/// Sets the record of a key.
 pub(crate) fn put(db: &Connection, key: &SessionKey, record: &Record) -> Result<()> {
     let sql = "INSERT INTO sess(skey, session_id, record) VALUES (?1, ?2, ?3)
                ON CONFLICT(skey) DO UPDATE SET session_id = ?2, record = ?3";
@@ -19,7 +18,6 @@ pub(crate) fn put(db: &Connection, key: &SessionKey, record: &Record) -> Result<
     Ok(())
 }
 
-/// Removes a key.
 pub(crate) fn remove(db: &Connection, key: &SessionKey) -> Result<()> {
     db.prepare_cached("DELETE FROM sess WHERE skey = ?1")?.execute([key.as_str()])?;
     Ok(())

@@ -13,7 +13,6 @@ pub(crate) struct Chunk<'a> {
     pub(crate) start: u64,
     /// Last line.
     pub(crate) end: u64,
-    /// Text.
     pub(crate) text: &'a str,
 }
 

@@ -64,7 +64,6 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Returns the image, if it is one.
     pub(crate) fn image(&self) -> Option<&'a ImageBlock> {
         match self {
             Self::Text(_) => None,
@@ -150,7 +149,6 @@ pub(crate) fn arguments(call: &ToolCall) -> Cow<'_, Value> {
     }
 }
 
-/// Returns the data URL of an image.
 pub(crate) fn data_url(image: &ImageBlock) -> String {
     format!("data:{};base64,{}", image.mime_type, image.data)
 }

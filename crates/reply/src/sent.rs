@@ -50,7 +50,6 @@ struct SentText {
 /// A text that is withheld because the user has already read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Withheld {
-    /// The text.
     pub text: String,
     /// Tool call that sent it.
     pub call: CallId,

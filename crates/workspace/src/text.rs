@@ -7,7 +7,6 @@ use crate::Body;
 pub(crate) enum Text {
     /// All of it.
     Whole {
-        /// The text.
         text: String,
         /// Number of characters.
         chars: usize,

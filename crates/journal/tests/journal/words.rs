@@ -241,7 +241,6 @@ pub(crate) fn named(folder: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the records of all sessions.
 pub(crate) async fn listed(store: &dyn Store) -> Result<Vec<(SessionKey, Record)>, Error> {
     Ok(store.list().await?.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect())
 }

@@ -155,7 +155,6 @@ impl Decoder {
 
 /// Meaning of a finish reason.
 enum Ending {
-    /// None.
     None,
     Good(StopReason),
     Bad(ErrorKind, &'static str),

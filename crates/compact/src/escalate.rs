@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::notice;
 
-/// Maximum number of context overflow errors per user message before the run fails.
+/// Maximum number of context overflow errors per user message that are recovered from; the next one fails the run.
 pub const RECOVERIES: u32 = 3;
 
 /// Maximum number of characters of a tool result, however large the window.

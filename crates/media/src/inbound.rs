@@ -43,7 +43,8 @@ pub struct InboundFile<'a> {
 }
 
 impl InboundFolder {
-    /// Creates the folder `owner`, which may have several components, below the folder for such files.
+    /// Creates a handle for the folder `owner`, which may have several components, below the folder for such files.
+    /// Does not touch the disk.
     pub fn new(workspace: &Path, owner: &str, is_open: bool) -> Self {
         Self { workspace: workspace.to_owned(), folder: format!("{FOLDER}/{owner}"), is_open }
     }

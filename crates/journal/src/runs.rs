@@ -279,7 +279,7 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
 /// An unfinished run and the entry id of its own message.
 pub(crate) type Open = (Unfinished, Option<EntryId>);
 
-/// The runs that have not ended, in the order in which they were accepted; their lines are yet to be found.
+/// Returns the unfinished runs in the order of acceptance, without their transcript entries.
 pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
     let sql = "SELECT * FROM run WHERE seq >= ?1 AND st IN ('accepted', 'running', 'held') ORDER BY seq";
     let mut statement = db.prepare_cached(sql)?;

@@ -161,7 +161,7 @@ fn known_answers(found: &Unfinished, at: usize, said: &Assistant, now_ms: u64) -
     let open = said.tool_calls().filter(|call| !is_written(&call.id));
     open.filter_map(|call| {
         let id = CallId::parse(&call.id).ok()?;
-        // A model may use an id again in a later message, so the last row of it is meant.
+        // A model may reuse an id in a later message, so the last row counts.
         match found.tools.iter().rev().find(|row| row.call == id)? {
             ToolRow { result: Some(result), .. } => Some(result.clone()),
             ToolRow { class: ToolClass::Effect, .. } => Some(unknown(&call.id, &call.name, now_ms)),

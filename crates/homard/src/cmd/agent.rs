@@ -47,64 +47,65 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 Without a session, the turn goes to the main session of the default agent.")]
 pub(super) struct Args {
-    /// What to say
+    /// The message
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     message: Option<String>,
-    /// A file with what to say (UTF-8, at most 4 MiB)
+    /// Read the message from a file (UTF-8, at most 4 MiB)
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     message_file: Option<PathBuf>,
-    /// The session, by its key
+    /// Session key
     #[arg(long, value_name = "KEY")]
     session_key: Option<String>,
-    /// The session, by its id
+    /// Session id
     #[arg(long, value_name = "ID", conflicts_with = "session_key")]
     session_id: Option<String>,
-    /// The agent; without a session, its main one is meant
+    /// Agent id; without a session, its main session is used
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// The model that answers this turn, as provider/model; the session keeps its own
+    /// Model for this turn, as provider/model; the session keeps its own
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// How hard the model thinks: off, minimal, low, medium, high or xhigh
+    /// Reasoning level: off, minimal, low, medium, high or xhigh
     #[arg(long, value_name = "LEVEL")]
     thinking: Option<String>,
-    /// Show a line for each tool on stderr; without the flag, when that is a terminal
+    /// Show a line for each tool call on stderr [default: on if stderr is a terminal]
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
     verbose: Option<String>,
-    /// The channel that the message belongs to
+    /// Channel that the message belongs to
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
-    /// Run in this process, also if a gateway answers
+    /// Run in this process, even if a gateway is running
     #[arg(long)]
     local: bool,
-    /// Work in the current directory even if it is the home directory or holds Homard's state, without asking
+    /// Allow the current directory as the workspace without asking, even if it is the home directory or contains the
+    /// state directory
     #[arg(long)]
     work_here: bool,
-    /// Refuse a message that does not fit into the context window, instead of sending its beginning and its end
+    /// Reject a message that does not fit into the context window, instead of sending its beginning and end
     #[arg(long)]
     strict: bool,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// How long the turn may take; 0 for as long as it takes
+    /// Maximum duration of the turn; 0 for no limit
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=assemble::MAX_TIMEOUT))]
     timeout: Option<u64>,
-    /// How long to wait for the gateway if the connection breaks; 0 to fail at once
+    /// How long to reconnect if the connection to the gateway is lost; 0 to fail at once
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     reconnect: u64,
-    /// Send the answer on a channel, too: where the session was spoken to last, or as the flags below say
+    /// Also deliver the reply on a channel: where the session last received a message, or as the flags below say
     #[arg(long, conflicts_with = "local")]
     deliver: bool,
-    /// Who gets the answer on the channel
+    /// Recipient on the channel
     #[arg(short, long, value_name = "TARGET")]
     to: Option<String>,
-    /// Who gets the answer, if not the one of --to
+    /// Recipient of the reply, if it is not the one of --to
     #[arg(long, value_name = "TARGET", requires = "deliver")]
     reply_to: Option<String>,
-    /// The channel that the answer goes to, if not the one of --channel
+    /// Channel of the reply, if it is not the one of --channel
     #[arg(long, value_name = "NAME", requires = "deliver")]
     reply_channel: Option<String>,
-    /// The account that sends the answer
+    /// Account that sends the reply
     #[arg(long, value_name = "ID", requires = "deliver")]
     reply_account: Option<String>,
 }

@@ -19,23 +19,23 @@ use crate::{config::Chosen, paths::Paths};
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Show which messages go to which agent
+    /// Show the bindings: which messages go to which agent
     #[arg(long)]
     bindings: bool,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the agents (also without a word)
+    /// List agents (the default)
     List {
-        /// Show which messages go to which agent
+        /// Show the bindings: which messages go to which agent
         #[arg(long)]
         bindings: bool,
     },
-    /// Tell which agent would answer a message, in which session, and why
+    /// Show which agent would answer a message, in which session, and why
     Route(route::Args),
 }
 

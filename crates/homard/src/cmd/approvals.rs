@@ -28,28 +28,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the commands that wait, whole, oldest first
+    /// List the commands that wait for approval, oldest first
     List,
-    /// Let a command run, this once
+    /// Allow a command once
     Allow {
-        /// The approval's id
+        /// Approval id
         id: String,
     },
-    /// Let a command run, and what is like it from now on
+    /// Allow a command now and whenever it is asked for again
     Always {
-        /// The approval's id
+        /// Approval id
         id: String,
     },
-    /// Do not let a command run
+    /// Deny a command
     Deny {
-        /// The approval's id
+        /// Approval id
         id: String,
     },
 }

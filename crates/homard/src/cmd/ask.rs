@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The flags of a command that only looks.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
 }

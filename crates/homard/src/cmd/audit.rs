@@ -23,7 +23,7 @@ use crate::{audit, failure::Failure, paths::Paths, render};
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
 }
@@ -37,24 +37,24 @@ impl Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check that no row was changed, taken out, moved or cut off
+    /// Verify that no entry was changed, removed, moved or truncated
     Verify {
         /// Also check that the log contains every checkpoint in this file, such as audit.checkpoints.file or a syslog
         #[arg(long, value_name = "FILE")]
         checkpoints: Option<PathBuf>,
     },
-    /// Acknowledge everything that verify reports now, with a reason that stays in the log
+    /// Acknowledge what verify reports, with a reason that is kept in the log
     Acknowledge {
-        /// What happened, in at most 256 bytes
+        /// Reason, at most 256 bytes
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// Show the newest rows, oldest of them first
+    /// List the newest entries, oldest first
     List {
-        /// How many
+        /// Maximum number
         #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 50)]
         limit: usize,
-        /// Only this, such as auth.failed; or all of a kind, such as exec
+        /// Only this kind, such as auth.failed, or a group of kinds, such as exec
         #[arg(long, value_name = "NAME")]
         what: Option<String>,
     },

@@ -35,30 +35,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Set a channel up, or change it
+    /// Add or change a channel
     Add(add::Add),
-    /// List the channels of the config
+    /// List configured channels
     List,
-    /// Ask the gateway how its channels are doing
+    /// Show the channel status of the running gateway
     Status {
-        /// Also ask the platforms
+        /// Also query the platforms
         #[arg(long)]
         probe: bool,
     },
-    /// Take a channel out of the config
+    /// Remove a channel from the config
     Remove(add::Remove),
-    /// Show what happened on a channel of late
+    /// Show the recent events of a channel
     Logs {
-        /// The channel, such as telegram
+        /// Channel, such as telegram
         channel: String,
-        /// The account [default: all]
+        /// Account [default: all]
         #[arg(long, value_name = "NAME")]
         account: Option<String>,
     },

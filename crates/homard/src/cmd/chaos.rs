@@ -44,16 +44,16 @@ const QUESTIONS: Duration = Duration::from_secs(600);
 The gateway, its state and its model are made for this and removed afterwards; your own state is not touched.
 Exit code 1 means that something was lost or doubled; then everything is kept, and the last line says where.")]
 pub(super) struct Args {
-    /// How often the gateway is killed
+    /// Number of kills
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     kills: u32,
-    /// Draws the same kills and waits again; when exactly they hit is up to the machine
+    /// Seed of the random kills and pauses; their exact timing depends on the machine
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How many sessions are busy at once
+    /// Number of concurrent sessions
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     sessions: u16,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long)]
     json: bool,
     /// Keep the state directory and the log

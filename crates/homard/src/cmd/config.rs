@@ -29,43 +29,43 @@ A path is written as agents.list[0].id; a name with a dot in it as models.provid
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document; VALUE must be JSON then
+    /// Print JSON; VALUE must be JSON
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print what the file says, without secrets; not what holds by default
+    /// Print values of the config file, without secrets and defaults
     Get {
-        /// The key [default: all]
+        /// Key [default: all]
         path: Option<String>,
-        /// Print secrets, too; only on a terminal
+        /// Include secrets; only on a terminal
         #[arg(long)]
         show_secrets: bool,
     },
-    /// Set a value; comments and everything else in the file stay
+    /// Set a value; keeps comments and everything else in the file
     Set {
         /// The key
         path: String,
-        /// JSON5, or else a text
+        /// Value: JSON5, otherwise taken as a string
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
-    /// Take a value out
+    /// Remove a value
     Unset {
         /// The key
         path: String,
     },
-    /// Tell all that is wrong with the file, with the lines
+    /// List every problem of the file, with line numbers
     Validate,
     /// Print the JSON schema of the config
     Schema {
-        /// Print the reference for people instead
+        /// Print the reference as Markdown instead
         #[arg(long)]
         markdown: bool,
     },
-    /// Print where the file is
+    /// Print the path of the config file
     #[command(visible_alias = "file")]
     Path,
 }

@@ -32,36 +32,36 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the jobs, next first
+    /// List jobs, next run first
     List {
-        /// Also those that are off
+        /// Include disabled jobs
         #[arg(long)]
         all: bool,
     },
-    /// Make a job
+    /// Create a job
     Add(Box<Add>),
-    /// Remove a job; the story of its runs stays
+    /// Remove a job; keeps the history of its runs
     Rm {
-        /// The job's id
+        /// Job id
         id: String,
     },
     /// Run a job now
     Run {
-        /// The job's id
+        /// Job id
         id: String,
     },
-    /// Show how a job's runs went, newest first
+    /// List the runs of a job, newest first
     Runs {
-        /// The job's id
+        /// Job id
         id: String,
-        /// How many
+        /// Maximum number
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u64,
     },
@@ -72,46 +72,46 @@ enum Command {
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("when").required(true), group = clap::ArgGroup::new("what").required(true))]
 struct Add {
-    /// What to call it
+    /// Job name
     #[arg(long, value_name = "TEXT")]
     name: String,
-    /// Once: a time such as 2026-11-15T08:30:00Z, or in how long, such as 20m
+    /// Run once: at a time such as 2026-11-15T08:30:00Z, or after a duration such as 20m
     #[arg(long, value_name = "TIME", group = "when")]
     at: Option<String>,
-    /// Again and again, so far apart, such as 30m or 1h
+    /// Run repeatedly, at an interval such as 30m or 1h
     #[arg(long, value_name = "SPAN", group = "when")]
     every: Option<String>,
-    /// By a cron expression
+    /// Run by a cron expression
     #[arg(long, value_name = "EXPR", group = "when")]
     cron: Option<String>,
-    /// The time zone of the cron expression [default: the gateway's]
+    /// Time zone of the cron expression [default: the gateway's]
     #[arg(long, value_name = "ZONE", requires = "cron")]
     tz: Option<String>,
-    /// Ask the agent this, in a session of its own
+    /// Message for the agent, in a separate session
     #[arg(short, long, value_name = "TEXT", group = "what")]
     message: Option<String>,
-    /// Tell the agent's main session this
+    /// Event for the agent's main session
     #[arg(long, value_name = "TEXT", group = "what")]
     event: Option<String>,
-    /// Whose job it is [default: the default agent's]
+    /// Agent of the job [default: the default agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// How long a run may take, in seconds
+    /// Maximum duration of a run, in seconds
     #[arg(long, value_name = "N", requires = "message")]
     timeout: Option<u64>,
-    /// Send the answer to somebody: where the agent was spoken to last, or as --channel and --to say
+    /// Deliver the reply: where the agent last received a message, or as --channel and --to say
     #[arg(long, requires = "message")]
     announce: bool,
-    /// The channel that the answer goes to
+    /// Channel of the reply
     #[arg(long, value_name = "NAME", requires = "announce")]
     channel: Option<String>,
-    /// Who gets the answer there
+    /// Recipient of the reply
     #[arg(long, value_name = "TARGET", requires = "announce")]
     to: Option<String>,
-    /// The account that sends the answer
+    /// Account that sends the reply
     #[arg(long, value_name = "ID", requires = "announce")]
     account: Option<String>,
-    /// Do not count it as a failure if the answer does not get there
+    /// Do not fail the job if the reply cannot be delivered
     #[arg(long, requires = "announce")]
     best_effort_deliver: bool,
 }

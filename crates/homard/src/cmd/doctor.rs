@@ -32,15 +32,15 @@ use crate::{client::Target, config::Config, failure::Failure, paths::Paths, rend
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard doctor                   look, and change nothing
-  homard doctor --fix             mend what can be mended without losing anything
+  homard doctor --fix             fix everything that can be fixed without losing data
   homard doctor --json            one JSON document
 
 Ends with 0 when nothing needs a hand, and with 1 otherwise.")]
 pub(super) struct Args {
-    /// Mend what can be mended without losing anything
+    /// Fix everything that can be fixed without losing data
     #[arg(long)]
     fix: bool,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

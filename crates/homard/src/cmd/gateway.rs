@@ -30,7 +30,7 @@ pub(super) struct Args {
 enum Command {
     /// Run the gateway in the foreground
     Run(serve::Args),
-    /// Call a method of a running gateway and print its answer
+    /// Call a method of a running gateway and print the response
     Call(call::Args),
 }
 

@@ -46,7 +46,7 @@ const SHOWN: usize = 60;
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
 }
@@ -60,40 +60,40 @@ impl Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the hooks (also without a word)
+    /// List hooks (the default)
     List {
-        /// Only those that lack nothing and are not switched off
+        /// Only hooks that are enabled and have all requirements
         #[arg(long)]
         eligible: bool,
-        /// Also what each listens to, and its handler
+        /// Also show the events and the handler of each hook
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Show one hook, where it is, and what it lacks
+    /// Show one hook, its location and its missing requirements
     Info {
         /// Its name
         name: String,
     },
-    /// Show what is on, what the rest lacks, and what is wrong with files; try Node if a hook needs it
+    /// Show which hooks are enabled, what the others need, and invalid files; run Node if a hook needs it
     Check,
-    /// Switch a hook on
+    /// Enable a hook
     Enable {
         /// Its name
         name: String,
     },
-    /// Switch a hook off
+    /// Disable a hook
     Disable {
         /// Its name
         name: String,
     },
-    /// Take a hook, or a pack of hooks, from a folder; nothing of it is run
+    /// Install a hook, or a pack of hooks, from a directory without running it
     Install {
-        /// The folder with its HOOK.md, or with a package.json that names hooks
+        /// Directory with a HOOK.md, or with a package.json that lists hooks
         path: PathBuf,
-        /// Use it where it is, instead of a copy
+        /// Link to the directory instead of copying it
         #[arg(short, long)]
         link: bool,
-        /// Put it in the place of one that is there
+        /// Replace an installed one
         #[arg(long, conflicts_with = "link")]
         force: bool,
     },

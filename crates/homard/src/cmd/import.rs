@@ -42,7 +42,8 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum From {
-    /// Take over config, sessions, transcripts, auth profiles, skills and cron jobs of OpenClaw 2026.2; nothing there is changed
+    /// Import config, sessions, transcripts, auth profiles, skills and cron jobs of OpenClaw 2026.2; does not change
+    /// its files
     #[command(after_help = "Examples:
   homard import openclaw --dry-run      say what would be done
   homard import openclaw                from ~/.openclaw
@@ -54,7 +55,7 @@ enum From {
 struct Flags {
     /// OpenClaw's state directory [default: ~/.openclaw]
     dir: Option<PathBuf>,
-    /// Say what would be done, and change nothing
+    /// Show what would be imported, without changing anything
     #[arg(long)]
     dry_run: bool,
     /// Replace a config, auth profiles, skills and cron jobs that are already here; the old config is kept beside the new one
@@ -63,7 +64,7 @@ struct Flags {
     /// Write OpenClaw's defaults into the config where Homard has others
     #[arg(long)]
     write_defaults: bool,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

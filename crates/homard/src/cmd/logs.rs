@@ -31,16 +31,16 @@ const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
   homard logs --follow --level warn
   homard logs -n 1000 --json")]
 pub(super) struct Args {
-    /// Go on with what comes, until it is interrupted
+    /// Keep printing new lines until interrupted
     #[arg(short, long)]
     follow: bool,
-    /// How many lines
+    /// Number of lines
     #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 200)]
     limit: usize,
-    /// Only this level and those above it: error, warn, info, debug, trace
+    /// Minimum level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "trace", value_parser = LEVELS)]
     level: String,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(super) json: bool,
 }

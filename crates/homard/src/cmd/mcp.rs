@@ -15,18 +15,18 @@ use crate::{assemble::servers, config::mcp::Server, failure::Failure, paths::Pat
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the servers of the config
+    /// List configured MCP servers
     List,
     /// Connect to a server and list its tools
     Test {
-        /// Its name in the config
+        /// Name in the config
         name: String,
     },
 }

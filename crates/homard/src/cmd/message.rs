@@ -16,41 +16,41 @@ use crate::{failure::Failure, render};
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say something
+    /// Send a message
     Send {
         #[command(flatten)]
         place: Place,
-        /// What to say
+        /// The message
         #[arg(short, long, value_name = "TEXT")]
         message: Option<String>,
-        /// The address of a picture or file that goes with it
+        /// URL of a picture or file to attach
         #[arg(long, value_name = "URL")]
         media: Vec<String>,
-        /// The message to answer
+        /// Id of the message to reply to
         #[arg(long, value_name = "ID")]
         reply_to: Option<String>,
-        /// Make no sound
+        /// Send without a notification sound
         #[arg(long)]
         silent: bool,
     },
-    /// Ask something, with answers to choose from
+    /// Send a poll
     Poll {
         #[command(flatten)]
         place: Place,
-        /// What to ask
+        /// The question
         #[arg(long, value_name = "TEXT")]
         question: String,
-        /// An answer; at least two
+        /// An answer; at least two are needed
         #[arg(long = "option", value_name = "TEXT", required = true)]
         options: Vec<String>,
-        /// Whether several may be chosen
+        /// Allow several answers
         #[arg(long)]
         multiple: bool,
     },
@@ -59,19 +59,19 @@ enum Command {
 /// Where to say it.
 #[derive(Debug, clap::Args)]
 struct Place {
-    /// The person or group
+    /// Recipient: person or group
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     to: String,
-    /// The channel [default: the only one]
+    /// Channel [default: the only one]
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
-    /// The account that speaks [default: the usual one]
+    /// Account that sends it [default: the default account]
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
-    /// The thread or topic
+    /// Thread or topic
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Names the request: the same one is done once [default: a new name]
+    /// Idempotency key: a request with the same key is sent once [default: a new key]
     #[arg(long, value_name = "TEXT")]
     idempotency_key: Option<String>,
 }

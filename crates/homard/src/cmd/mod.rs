@@ -55,7 +55,7 @@ use crate::{
   homard agent -m \"What files are here?\"     one turn, here and now
   homard gateway                             serve clients on ws://127.0.0.1:18789
   homard sessions                            what was talked about
-  homard trace last                          what became of the newest message
+  homard trace last                          the latest message
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 78 config not valid, 129, 130 and 143 interrupted."
 )]
@@ -66,62 +66,62 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run one turn of an agent
+    /// Send a message to an agent and print its reply
     Agent(agent::Args),
-    /// Run the gateway, or call one
+    /// Run the gateway or call a method of a running one
     Gateway(gateway::Args),
-    /// Ask the gateway whether it is well
+    /// Check the health of the running gateway
     #[command(after_help = "Examples:\n  homard health\n  homard health --json")]
     Health(ask::Args),
-    /// Show what is set up and what was talked about lately
+    /// Show the configuration in use and recent sessions
     #[command(after_help = "Examples:\n  homard status\n  homard status --json")]
     Status(ask::Args),
-    /// What became of a message, step by step, and where the time went
+    /// Show what happened to a message, step by step, with timings
     Trace(trace::Args),
     /// List runs, and release or drop those held after repeated crashes
     Runs(runs::Args),
-    /// What models took, day by day, and what they may take
+    /// Show token usage, cost and budgets
     Usage(usage::Args),
-    /// What was talked about: list the sessions, newest first, or make one short
+    /// List sessions, newest first, or compact one
     Sessions(sessions::Args),
-    /// Who answers whom: list the agents, or tell where a message would go
+    /// List agents, or show which one a message would go to
     Agents(agents::Args),
-    /// What agents can read how to do: list it, and see what it lacks
+    /// List skills and show missing requirements
     Skills(skills::Args),
-    /// What runs when something happens: list it, switch it on and off, install it
+    /// List, enable, disable and install hooks
     Hooks(hooks::Args),
-    /// Programs of others that take part: list them, switch them on and off, install and try them
+    /// Install, enable and inspect plugins
     Plugins(plugins::Args),
-    /// Who answers: the models, their keys, and how they stand
+    /// Configure models, API keys and fallbacks
     Models(models::Args),
-    /// The config file: look at it, change it, check it
+    /// Show, change and validate the config file
     Config(config::Args),
-    /// Commands that wait until somebody allows them: list, allow and deny them
+    /// List, allow and deny commands that wait for approval
     Approvals(approvals::Args),
-    /// Chat platforms: set them up, and see how they are doing
+    /// Configure chat channels and show their status
     Channels(channels::Args),
-    /// Who may write to the agent on chat platforms: list and approve them
+    /// List, approve and revoke senders on chat channels
     Pairing(pairing::Args),
-    /// Say something on a chat platform
+    /// Send messages on chat channels
     Message(message::Args),
-    /// Tools of other programs: list the servers, and try one
+    /// List and test MCP servers
     Mcp(mcp::Args),
-    /// What holds the commands of agents
+    /// Show the command sandbox
     Sandbox(sandbox::Args),
-    /// Jobs that run by themselves: list, make, remove and run them
+    /// List, create, remove and run scheduled jobs
     Cron(cron::Args),
-    /// What the gateway has to say of its work
+    /// Show the gateway's log
     Logs(logs::Args),
-    /// What matters to whoever guards the house: list it, and check that nobody changed it
+    /// Show and verify the security audit log
     Audit(audit::Args),
-    /// Take over what another program kept
+    /// Import state of another program
     Import(import::Args),
-    /// Find out what is wrong with this installation, and mend what is safe to mend
+    /// Check the installation and fix common problems
     Doctor(doctor::Args),
-    /// Print what a shell needs to complete these commands
+    /// Print a shell completion script
     #[command(alias = "completion")]
     Completions(completions::Args),
-    /// Kill a throw-away gateway again and again, and check that nothing is lost or doubled
+    /// Kill a temporary gateway repeatedly, and verify that nothing is lost or done twice
     Chaos(chaos::Args),
 }
 

@@ -29,29 +29,29 @@ use crate::{
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show who is asked, in which order, with which key, and who rests
+    /// Show the model candidates in order, their credentials and cooldowns
     Status {
-        /// The agent that is meant [default: the default agent]
+        /// Agent to show [default: the default agent]
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
     },
-    /// List the models of the providers that can be asked
+    /// List the models of all configured providers
     List {
-        /// Only those of this provider
+        /// Only models of this provider
         #[arg(long, value_name = "NAME")]
         provider: Option<String>,
-        /// Those of all known providers
+        /// Models of all known providers
         #[arg(long, conflicts_with = "provider")]
         all: bool,
     },
-    /// Add and remove keys
+    /// Add and remove credentials
     Auth {
         #[command(subcommand)]
         command: Auth,
@@ -60,13 +60,13 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Auth {
-    /// Add a key, or replace it; it is read from stdin, or asked for and not shown
+    /// Add or replace a credential; reads it from stdin, or prompts without echo
     Add(auth::Add),
-    /// Remove a key
+    /// Remove a credential
     Remove {
-        /// Its id, such as openai:default; see `homard models status`
+        /// Profile id, such as openai:default; see `homard models status`
         id: String,
-        /// The agent that has it [default: the default agent]
+        /// Agent that has it [default: the default agent]
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
     },

@@ -25,36 +25,36 @@ use crate::{
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show who asks to be let in, and who was
+    /// List pairing requests and approved senders
     List {
-        /// Only on this channel
+        /// Only this channel
         channel: Option<String>,
     },
-    /// Let in who was told a code. The first one is you
+    /// Approve a pairing code; the first approved sender becomes the owner
     Approve {
-        /// The channel, such as telegram
+        /// Channel, such as telegram
         channel: String,
-        /// The code
+        /// Pairing code
         code: String,
-        /// Tell them
+        /// Notify the sender
         #[arg(long)]
         notify: bool,
-        /// It is somebody else, who talks to the agent and does not give it orders
+        /// Approve as a non-owner, who may talk to the agent but not control it
         #[arg(long)]
         guest: bool,
     },
-    /// Do not let somebody in any more
+    /// Revoke a sender's access
     Revoke {
-        /// The channel, such as telegram
+        /// Channel, such as telegram
         channel: String,
-        /// Their id there
+        /// Sender id on the channel
         id: String,
     },
 }

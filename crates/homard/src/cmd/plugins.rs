@@ -42,46 +42,46 @@ use crate::{
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the plugins (also without a word)
+    /// List plugins (the default)
     List {
-        /// Also the version of each, why it is on or off, and its folder
+        /// Also show version, directory, and why each plugin is enabled or disabled
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Show one plugin: what it may do, where it is, and why it is on or off
+    /// Show one plugin: capabilities, location, and why it is enabled or disabled
     Info {
         /// Its id
         id: String,
     },
-    /// Switch a plugin on
+    /// Enable a plugin
     Enable {
         /// Its id
         id: String,
     },
-    /// Switch a plugin off
+    /// Disable a plugin
     Disable {
         /// Its id
         id: String,
     },
-    /// Take a plugin from a folder; nothing of it is run, and it is off until it is enabled
+    /// Install a plugin from a directory without running it; it stays disabled until you enable it
     Install {
-        /// The folder with its homard.plugin.json or openclaw.plugin.json
+        /// Directory with a homard.plugin.json or openclaw.plugin.json
         path: PathBuf,
-        /// Use it where it is, instead of a copy
+        /// Link to the directory instead of copying it
         #[arg(short, long)]
         link: bool,
-        /// Put it in the place of one that is there
+        /// Replace an installed one
         #[arg(long, conflicts_with = "link")]
         force: bool,
     },
-    /// Start each plugin that is on for a moment; fails if one of them cannot be used
+    /// Start each enabled plugin briefly; fail if one does not work
     Doctor,
 }
 

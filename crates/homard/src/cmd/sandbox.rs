@@ -22,16 +22,16 @@ use crate::{
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what commands of an agent may do, and what holds them
+    /// Explain what commands of an agent can do and how they are confined
     Explain {
-        /// The agent [default: the default agent]
+        /// Agent [default: the default agent]
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
     },

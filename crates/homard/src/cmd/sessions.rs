@@ -22,18 +22,18 @@ use crate::render;
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the sessions, newest first (also without a word)
+    /// List sessions, newest first (the default)
     List,
-    /// Make a conversation short: a summary stands for all but its newest messages
+    /// Compact a session: replace its older messages by a summary
     Compact(compactions::Compact),
-    /// List how often a conversation was made short, or undo it
+    /// List the compactions of a session, or undo one
     Compactions(compactions::Compactions),
 }
 

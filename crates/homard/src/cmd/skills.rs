@@ -31,28 +31,28 @@ const SHOWN: usize = 60;
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// The agent whose skills are meant [default: the default agent]
+    /// Agent whose skills to show [default: the default agent]
     #[arg(long, global = true, value_name = "ID")]
     agent: Option<String>,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the skills (also without a word)
+    /// List skills (the default)
     List {
-        /// Only those that are ready
+        /// Only skills that are ready to use
         #[arg(long)]
         eligible: bool,
     },
-    /// Show one skill, where it is, and what it lacks
+    /// Show one skill, its location and its missing requirements
     Info {
         /// Its name
         name: String,
     },
-    /// Show what is ready, what the rest lacks, and what is wrong with files
+    /// Show which skills are ready, what the others need, and invalid files
     Check,
 }
 

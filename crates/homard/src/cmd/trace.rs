@@ -21,23 +21,23 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What `homard trace` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard trace last                      what became of the newest message
-  homard trace RUN_ID --json             the same of a run, for programs
-  homard trace last --follow             look again until it is over
+  homard trace last                      the latest message
+  homard trace RUN_ID --json             a run, as JSON
+  homard trace last --follow             update until the run has finished
   homard trace list                      the newest runs
 
 ID is a run id, the id that a chat platform gave a message, or that of something that was sent there.")]
 pub(super) struct Args {
-    /// A run id, a message id of a chat platform, `last`, or `list`
+    /// Run id, message id of a chat platform, `last`, or `list`
     #[arg(default_value = "last")]
     id: String,
-    /// Look again until it is over
+    /// Update until the run has finished
     #[arg(long)]
     follow: bool,
-    /// How many runs `list` tells
+    /// Maximum number of runs that `list` shows
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -19,10 +19,10 @@ use crate::{config::budgets::Limit, render};
 
 To set a limit: homard config set budgets.day.cost 5")]
 pub(super) struct Args {
-    /// How many days
+    /// Number of days
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
     days: u32,
-    /// Print one JSON document
+    /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
 }

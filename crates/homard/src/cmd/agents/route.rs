@@ -19,21 +19,21 @@ use crate::{
 /// Where the message comes from.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The channel, such as telegram
+    /// Channel, such as telegram
     channel: String,
-    /// The account there that gets the message [default: the only one]
+    /// Account that receives the message [default: the only one]
     #[arg(long, value_name = "ID")]
     account: Option<String>,
-    /// Who writes, or where: direct:ID, group:ID or channel:ID
+    /// Sender or chat: direct:ID, group:ID or channel:ID
     #[arg(long, value_name = "KIND:ID", default_value = "direct:someone")]
     peer: String,
-    /// The server that the room belongs to
+    /// Server that the chat belongs to
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
-    /// The team that the room belongs to
+    /// Team that the chat belongs to
     #[arg(long, value_name = "ID")]
     team: Option<String>,
-    /// The message is the owner's
+    /// Treat the message as the owner's
     #[arg(long)]
     owner: bool,
 }

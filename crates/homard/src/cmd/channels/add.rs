@@ -16,21 +16,21 @@ use crate::{
 /// A channel to be set up.
 #[derive(Debug, clap::Args)]
 pub(super) struct Add {
-    /// telegram or webhook
+    /// Channel: telegram or webhook
     channel: String,
-    /// Telegram: the bot's token, from @BotFather
+    /// Telegram: bot token from @BotFather
     #[arg(long, value_name = "TEXT")]
     token: Option<String>,
-    /// Telegram: a file that has the token, which then is not in the config
+    /// Telegram: file that contains the token, to keep it out of the config
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<String>,
-    /// Webhook: what both sides sign with
+    /// Webhook: shared signing secret
     #[arg(long, value_name = "TEXT")]
     secret: Option<String>,
-    /// Webhook: where answers are sent to
+    /// Webhook: URL that replies are sent to
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// What to call the account, if there are several
+    /// Account name, if there are several
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
 }
@@ -38,9 +38,9 @@ pub(super) struct Add {
 /// A channel to be taken out.
 #[derive(Debug, clap::Args)]
 pub(super) struct Remove {
-    /// telegram or webhook
+    /// Channel: telegram or webhook
     channel: String,
-    /// Only this account [default: all of the channel]
+    /// Only this account [default: all accounts]
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
 }

@@ -21,30 +21,30 @@ const END: Duration = Duration::from_secs(630);
 /// The flags of `homard gateway call`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The method, such as health or sessions.list
+    /// Method name, such as health or sessions.list
     method: String,
-    /// Its parameters, a JSON object
+    /// Parameters, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     params: Option<Value>,
-    /// Wait for the second answer of a method that gives two
+    /// Wait for the final response of a method that sends two
     #[arg(long)]
     expect_final: bool,
-    /// How long to wait [default: 10000, with --expect-final 630000]
+    /// Maximum time to wait [default: 10000, with --expect-final 630000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Another gateway than the configured one; needs its token or password
+    /// URL of another gateway than the configured one; needs its token or password
     #[arg(long, requires = "secret")]
     url: Option<String>,
-    /// The gateway's token
+    /// Token of the gateway
     #[arg(long, group = "secret")]
     token: Option<String>,
-    /// The gateway's password
+    /// Password of the gateway
     #[arg(long, group = "secret")]
     password: Option<String>,
-    /// The SHA-256 fingerprint of the certificate of a gateway at wss://, as it prints it
+    /// SHA-256 fingerprint of the certificate of a wss:// gateway, as it prints it
     #[arg(long, value_name = "HEX", requires = "url", value_parser = fingerprint)]
     tls_fingerprint: Option<Fingerprint>,
-    /// Print errors as JSON, too
+    /// Print errors as JSON as well
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -57,22 +57,23 @@ const FILES: u64 = 65_536;
 /// The flags of `homard gateway run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where to listen; 0 lets the system choose [default: 18789]
+    /// Port to listen on; 0 for a free one [default: 18789]
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// For whom to listen: loopback is this machine, lan its networks [default: gateway.bind of the config, or loopback]
+    /// Interfaces to listen on: loopback is this machine only, lan all its networks [default: gateway.bind of the
+    /// config, or loopback]
     #[arg(long, value_name = "loopback|lan|tailnet|custom")]
     bind: Option<String>,
-    /// The token that clients must show
+    /// Token that clients must send
     #[arg(long, value_name = "TEXT")]
     token: Option<String>,
-    /// The password that clients must show
+    /// Password that clients must send
     #[arg(long, value_name = "TEXT", conflicts_with = "token")]
     password: Option<String>,
-    /// Serve the Control UI in this folder, such as node_modules/openclaw/dist/control-ui
+    /// Serve the Control UI from this directory, such as node_modules/openclaw/dist/control-ui
     #[arg(long, value_name = "DIR")]
     control_ui: Option<PathBuf>,
-    /// Kill the process that has the state directory, and go on with what it was at
+    /// Kill the process that uses the state directory, and continue its runs
     #[arg(long)]
     takeover: bool,
     /// Resume runs even if they were active at several crashes in a row, instead of holding them

@@ -28,15 +28,15 @@ const MAX_KEY: usize = 16 * 1024;
   printf %s \"$MY_KEY\" | homard models auth add openai --profile work
   homard models auth add anthropic --token     for a token of an account, not an API key")]
 pub(super) struct Add {
-    /// The provider, such as anthropic, openai or google
+    /// Provider, such as anthropic, openai or google
     provider: String,
-    /// What to call the key, if there are several for the provider
+    /// Profile name, if the provider has several credentials
     #[arg(long, value_name = "NAME", default_value = "default")]
     profile: String,
-    /// It is a token of an account, not an API key
+    /// Store an account token instead of an API key
     #[arg(long)]
     token: bool,
-    /// The agent that uses it [default: the default agent]
+    /// Agent that uses it [default: the default agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
 }

@@ -31,9 +31,9 @@ const NO_SESSION: &str = "session not found";
 /// What `homard sessions compact` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compact {
-    /// The session's key
+    /// Session key
     key: String,
-    /// What the summary should pay attention to
+    /// What the summary should focus on
     #[arg(long, value_name = "TEXT")]
     focus: Option<String>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Compact {
 /// What `homard sessions compactions` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compactions {
-    /// The session's key
+    /// Session key
     key: String,
     #[command(subcommand)]
     command: Option<Change>,
@@ -49,9 +49,9 @@ pub(super) struct Compactions {
 
 #[derive(Debug, Subcommand)]
 enum Change {
-    /// Let everything count again that a compaction replaced
+    /// Undo a compaction: restore the messages that it replaced
     Undo {
-        /// The compaction's id [default: the last one's]
+        /// Compaction id [default: the latest]
         id: Option<String>,
     },
 }

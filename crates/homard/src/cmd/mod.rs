@@ -54,7 +54,7 @@ use crate::{
     after_help = "Examples:
   homard agent -m \"What files are here?\"     one turn, here and now
   homard gateway                             serve clients on ws://127.0.0.1:18789
-  homard sessions                            what was talked about
+  homard sessions                            list sessions
   homard trace last                          the latest message
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 78 config not valid, 129, 130 and 143 interrupted."

@@ -14,7 +14,7 @@ use crate::render;
 /// What `homard sessions` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard sessions                           what was talked about
+  homard sessions                           list sessions
   homard sessions list --json               the same, for programs
   homard sessions compact garden            make that conversation short
   homard sessions compactions garden        see how often that happened

@@ -53,6 +53,7 @@ enum Command {
         probe: bool,
     },
     /// Remove a channel from the config
+    #[command(visible_alias = "rm")]
     Remove(add::Remove),
     /// Show the recent events of a channel
     Logs {

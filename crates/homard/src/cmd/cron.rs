@@ -48,6 +48,7 @@ enum Command {
     /// Create a job
     Add(Box<Add>),
     /// Remove a job; keeps the history of its runs
+    #[command(visible_alias = "remove")]
     Rm {
         /// Job id
         id: String,

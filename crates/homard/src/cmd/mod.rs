@@ -32,11 +32,12 @@ mod skills;
 mod status;
 mod trace;
 mod usage;
+mod verbs;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
 use crate::{
     config::{Chosen, Config, complaint, logging::Logging},
@@ -45,14 +46,14 @@ use crate::{
     render,
 };
 
-/// An agent gateway: a message comes in, a model is asked, tools are run, a reply goes out, everything is kept.
+/// Self-hosted AI agent gateway, compatible with OpenClaw
 #[derive(Debug, Parser)]
 #[command(
     name = "homard",
     version,
     arg_required_else_help = true,
     after_help = "Examples:
-  homard agent -m \"What files are here?\"     one turn, here and now
+  homard agent -m \"What files are here?\"     send a message and print the reply
   homard gateway                             serve clients on ws://127.0.0.1:18789
   homard sessions                            list sessions
   homard trace last                          the latest message
@@ -129,8 +130,16 @@ impl Cli {
     /// Parses the command line. Exits the process if it is invalid or asks for help.
     pub(crate) fn read() -> Self {
         // Examples are only needed for help and errors, so valid commands are parsed without them.
-        let matches = Self::command().try_get_matches();
-        let matches = matches.unwrap_or_else(|_| examples::spread(Self::command()).get_matches());
+        let words = verbs::with_default(std::env::args_os().collect());
+        let matches = Self::command().try_get_matches_from(&words);
+        let matches = matches.unwrap_or_else(|error| match verbs::hint(&words) {
+            Some(hint) if error.kind() == ErrorKind::InvalidSubcommand => {
+                let typed = words[1..].iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+                let told = format!("there is no command `{typed}`\n{hint}\n");
+                clap::Error::raw(ErrorKind::InvalidSubcommand, told).exit()
+            }
+            Some(_) | None => examples::spread(Self::command()).get_matches_from(&words),
+        });
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 

@@ -63,6 +63,7 @@ enum Auth {
     /// Add or replace a credential; reads it from stdin, or prompts without echo
     Add(auth::Add),
     /// Remove a credential
+    #[command(visible_alias = "rm")]
     Remove {
         /// Profile id, such as openai:default; see `homard models status`
         id: String,

@@ -51,6 +51,7 @@ enum Command {
         guest: bool,
     },
     /// Revoke a sender's access
+    #[command(visible_aliases = ["remove", "rm"])]
     Revoke {
         /// Channel, such as telegram
         channel: String,

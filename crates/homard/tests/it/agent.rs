@@ -118,6 +118,24 @@ fn a_model_that_cannot_be_used_is_named() {
 }
 
 #[test]
+fn commands_of_openclaw_lead_to_those_of_homard() {
+    let home = Home::new();
+    let said = home.run(&["gateway", "start"]);
+    let expected = "error: there is no command `gateway start`\nhomard gateway runs in the foreground; a service manager starts \
+                    and stops it\n";
+    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(2), "", expected));
+}
+
+#[test]
+fn a_command_without_a_subcommand_lists() {
+    let home = Home::new();
+    for command in ["audit", "channels", "config", "mcp", "models", "pairing", "sandbox"] {
+        let said = home.run(&[command]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
+    }
+}
+
+#[test]
 fn wrong_usage_is_exit_code_two() {
     let home = Home::new();
     let told = |args: &[&str]| {

@@ -120,7 +120,7 @@ fn rewritten(message: Message, outcome: homard_hooks::Outcome) -> Message {
             message
         }
         Err(error) => {
-            tracing::warn!(%error, "a hook wanted something in place of a message that is none; it stays as it is");
+            tracing::warn!(%error, "hook returned an invalid message; keeping the original");
             message
         }
     }

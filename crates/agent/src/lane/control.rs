@@ -88,7 +88,7 @@ impl Lane {
             let Some(period) = period else { continue };
             let sum: Sum = match self.hub.store.spent(&period).await {
                 Ok(spent) => spent.iter().map(|one| Sum::from(&one.usage)).sum(),
-                Err(error) => return format!("It cannot be told what models took: {error}."),
+                Err(error) => return format!("The token usage cannot be read: {error}."),
             };
             lines.push(format!("{name}: {} tokens, ${:.4}", sum.tokens, sum.cost));
         }

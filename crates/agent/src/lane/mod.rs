@@ -466,7 +466,7 @@ impl Lane {
     /// Returns the slot after a wait. A long wait is logged and emitted as an event.
     fn granted(&self, slot: Slot) -> Lender {
         if let Some(waited) = slot.long_wait() {
-            tracing::warn!(key = %self.key, ?waited, "a run waited long for a slot; agents.defaults.maxConcurrent has more");
+            tracing::warn!(key = %self.key, ?waited, "run waited a long time for a slot; consider raising agents.defaults.maxConcurrent");
             if let Ready::Now(letter) = self.inbox.ready(self.now()) {
                 letter.tape.pass(self.hub.ambient.now_ms(), RunEvent::Waited(waited));
             }

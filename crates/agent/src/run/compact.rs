@@ -199,7 +199,7 @@ impl RunScope {
         let set = match settings.model.as_deref().map(|name| (self.profile.choose)(name)) {
             Some(Ok(roster)) => Some(roster.first().clone()).filter(|model| !is_own(model)),
             Some(Err(why)) => {
-                tracing::warn!(%why, "agents.defaults.compaction.model cannot be asked; who answers sums up");
+                tracing::warn!(%why, "compaction model unavailable; falling back to the run's model");
                 None
             }
             None => None,

@@ -386,7 +386,7 @@ fn instead_of(result: ToolResult, wanted: &Value) -> ToolResult {
     match serde_json::from_value(wanted["content"].clone()) {
         Ok(content) => ToolResult { content, details: wanted.get("details").cloned(), ..result },
         Err(error) => {
-            tracing::warn!(%error, "a hook wanted something in place of a tool's result that is none; it stays");
+            tracing::warn!(%error, "hook returned an invalid tool result; keeping the original");
             result
         }
     }

@@ -35,7 +35,7 @@ use crate::{client::Target, config::Config, failure::Failure, paths::Paths, rend
   homard doctor --fix             fix everything that can be fixed without losing data
   homard doctor --json            one JSON document
 
-Ends with 0 when nothing needs a hand, and with 1 otherwise.")]
+Exit code: 0 if no check reports a problem, 1 otherwise.")]
 pub(super) struct Args {
     /// Fix everything that can be fixed without losing data
     #[arg(long)]
@@ -131,7 +131,7 @@ fn tell(reports: &[(&str, Report)], wants_json: bool) -> Result<()> {
     }
     let things = match open {
         0 if wants_json => return Ok(()),
-        0 => return Ok(render::print("\nnothing needs a hand")?),
+        0 => return Ok(render::print("\neverything looks good")?),
         1 => "1 thing needs a hand".to_owned(),
         many => format!("{many} things need a hand"),
     };

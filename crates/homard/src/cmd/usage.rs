@@ -14,7 +14,7 @@ use crate::{config::budgets::Limit, render};
 /// What `homard usage` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard usage                  what models took in the last 30 days, day by day
+  homard usage                  usage of the last 30 days, by day
   homard usage --days 7 --json  the same of a week, for programs
 
 To set a limit: homard config set budgets.day.cost 5")]

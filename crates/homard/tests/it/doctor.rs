@@ -84,7 +84,7 @@ fn where_nothing_is_kept_nothing_needs_a_hand_and_nothing_is_made() {
     let home = Home::new();
     let said = home.run(&["doctor"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.stdout.ends_with("\nnothing needs a hand\n"), "{said:?}");
+    assert!(said.stdout.ends_with("\neverything looks good\n"), "{said:?}");
     assert!(!home.state().exists());
     for check in
         ["config", "permissions", "disk", "clock", "sessions", "leftovers", "models", "sandbox", "gateway", "plugins"]

@@ -91,9 +91,9 @@ fn head(run: &Value, total: u64) -> String {
         let count = |name: &str| usage[name].as_u64().unwrap_or_default();
         let cost = usage["totalCost"].as_f64().unwrap_or_default();
         text.push_str(&format!(
-            "\nmodels took {} tokens: {} read, {} from the cache, {} written; {}",
+            "\n{} tokens: {} input ({} cached), {} output; {}",
             count("totalTokens"),
-            count("input") + count("cacheWrite"),
+            count("input") + count("cacheRead") + count("cacheWrite"),
             count("cacheRead"),
             count("output"),
             money(cost),
@@ -117,9 +117,9 @@ fn prompt(life: &Value) -> Vec<String> {
         count("tokens"),
     )];
     lines.push(match prompt["changed"].as_str() {
-        None => "cache: everything before the new messages is as in the question before".to_owned(),
-        Some("") => "cache: the first question of this session since it was opened".to_owned(),
-        Some(changed) => format!("cache: ends at what is other than before: {}", render::harmless(changed)),
+        None => "cache: unchanged up to the new messages".to_owned(),
+        Some("") => "cache: first request of this session since it was opened".to_owned(),
+        Some(changed) => format!("cache: valid up to the first change: {}", render::harmless(changed)),
     });
     let sections = prompt["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
     let sections: Vec<_> = sections
@@ -178,17 +178,17 @@ fn words(step: &Value) -> String {
     let said = |name: &str| word(step, name);
     match step["step"].as_str().unwrap_or_default() {
         "queued" if number(step, "slotMs") > 0 => {
-            format!("waited in line, {} of it for a slot", time(number(step, "slotMs")))
+            format!("queued, {} of it waiting for a slot", time(number(step, "slotMs")))
         }
-        "queued" => "waited in line".to_owned(),
-        "prepared" => "gathered what the model is told".to_owned(),
+        "queued" => "queued".to_owned(),
+        "prepared" => "built the prompt".to_owned(),
         "model" => model(step),
-        "retry" => format!("waited before asking again: {}", said("why")),
-        "stored" => "stored what was said before the tools start".to_owned(),
-        "tools" => "tools at work".to_owned(),
+        "retry" => format!("waited before the retry: {}", said("why")),
+        "stored" => "committed the answer before running tools".to_owned(),
+        "tools" => "ran tools".to_owned(),
         "compaction" => match (step["tokens"][0].as_u64(), step["tokens"][1].as_u64()) {
             (Some(before), Some(after)) => {
-                let short = format!("made the conversation short ({}): {before} tokens became {after}", said("how"));
+                let short = format!("compacted the history ({}) from {before} to {after} tokens", said("how"));
                 match step["input"].as_object() {
                     Some(_) => format!(
                         "{short}; the message did not fit, so the model got {} of its {} tokens",
@@ -198,11 +198,11 @@ fn words(step: &Value) -> String {
                     None => short,
                 }
             }
-            _ => format!("did not make the conversation short: {}", said("how")),
+            _ => format!("did not compact the history: {}", said("how")),
         },
-        "down" => "the program was not there".to_owned(),
+        "down" => "no process was running".to_owned(),
         "held" => "held after several crashes in a row".to_owned(),
-        "finished" => "wrote the end".to_owned(),
+        "finished" => "committed the result".to_owned(),
         "finalHooks" => "ran hooks on the last messages".to_owned(),
         "more" => format!("{} more steps", number(step, "steps")),
         "tool" => {
@@ -214,8 +214,8 @@ fn words(step: &Value) -> String {
             format!("tool {} (arguments {}){failed}{cut}", said("name"), said("digest"))
         }
         "hook" => format!("hook {} at {}: {}", said("hook"), said("point"), said("decision")),
-        "switched" => format!("passed over {} ({}): {}", said("fromModel"), said("reason"), said("why")),
-        "joined" => "a message joined".to_owned(),
+        "switched" => format!("candidate {} failed ({}): {}", said("fromModel"), said("reason"), said("why")),
+        "joined" => "absorbed a message".to_owned(),
         "withheld" => {
             let how = match step["repetition"].as_str().unwrap_or_default() {
                 "part" => "it is a part of what",
@@ -226,8 +226,8 @@ fn words(step: &Value) -> String {
             format!("withheld {chars} characters, {how} call {call} had sent to the same chat: {:?}", said("text"))
         }
         "placed" => match step["position"].as_u64() {
-            Some(position) => format!("the message was moved: {}, position {position}", said("disposition")),
-            None => format!("the message was moved: {}", said("disposition")),
+            Some(position) => format!("the message was moved in the queue: {}, position {position}", said("disposition")),
+            None => format!("the message was moved in the queue: {}", said("disposition")),
         },
         "busy" => format!("still waiting; the session was {} for {}", said("activity"), time(number(step, "busyMs"))),
         "summarized" => {
@@ -235,25 +235,25 @@ fn words(step: &Value) -> String {
             let (count, names) = (runs.len(), render::harmless(&runs.join(", ")));
             format!("too many messages waited; the model got a summary of {count}: {names}")
         }
-        "block" => "a piece of the answer was sent".to_owned(),
+        "block" => "sent a block of the reply".to_owned(),
         other => render::harmless(other),
     }
 }
 
 fn model(step: &Value) -> String {
-    let mut text = format!("asked {}/{}", word(step, "provider"), word(step, "model"));
+    let mut text = format!("called {}/{}", word(step, "provider"), word(step, "model"));
     if let Some(profile) = step["profile"].as_str() {
         text.push_str(&format!(" as {}", render::harmless(profile)));
     }
     match step["firstMs"].as_u64() {
-        Some(first) => text.push_str(&format!(": first word after {}", time(first))),
+        Some(first) => text.push_str(&format!(": first token after {}", time(first))),
         // For a request before a restart only the answer is stored, not when it was sent.
         None if number(step, "output") > 0 => text.push_str(": answered before a restart"),
         None => text.push_str(": no answer"),
     }
     let read = number(step, "input") + number(step, "cacheRead") + number(step, "cacheWrite");
     if read + number(step, "output") > 0 {
-        text.push_str(&format!(", {read} tokens read, {} written", number(step, "output")));
+        text.push_str(&format!(", {read} input tokens, {} output", number(step, "output")));
     }
     if let Some(pruned) = step["prompt"]["pruned"].as_u64() {
         text.push_str(&format!(", {pruned} old tool results shortened in the request"));
@@ -318,9 +318,9 @@ mod tests {
     #[test]
     fn a_request_before_a_restart_was_answered() {
         let step = json!({"step": "model", "provider": "p", "model": "m", "input": 90, "output": 10});
-        assert_eq!(words(&step), "asked p/m: answered before a restart, 90 tokens read, 10 written");
+        assert_eq!(words(&step), "called p/m: answered before a restart, 90 input tokens, 10 output");
         let step = json!({"step": "model", "provider": "p", "model": "m"});
-        assert_eq!(words(&step), "asked p/m: no answer");
+        assert_eq!(words(&step), "called p/m: no answer");
         let step = json!({"step": "withheld", "call": "c1", "repetition": "same", "chars": 20, "text": "The report is ready."});
         let told = "withheld 20 characters, it is what call c1 had sent to the same chat: \"The report is ready.\"";
         assert_eq!(words(&step), told);
@@ -348,15 +348,15 @@ mod tests {
         });
         let expected = "run r1  ok after 1.24 s
 in agent:main:main, received 1970-01-01T00:00:00.000Z by agent from owner
-models took 120 tokens: 90 read, 10 from the cache, 20 written; $0.0123
+120 tokens: 100 input (10 cached), 20 output; $0.0123
 prompt: 900 characters of system prompt, 3 tools, 1 messages; about 250 tokens
-cache: the first question of this session since it was opened
+cache: first request of this session since it was opened
 sections: Identity 900
 
 AT     TOOK    STEP
-0 ms   40 ms   waited in line
-40 ms  1.20 s  asked p/m: first word after 300 ms, 100 tokens read, 20 written, $0.0123
-50 ms  5 ms    made the conversation short (extract): 900 tokens became 300; the message did not fit, so the model got 250 of its 800 tokens
+0 ms   40 ms   queued
+40 ms  1.20 s  called p/m: first token after 300 ms, 100 input tokens, 20 output, $0.0123
+50 ms  5 ms    compacted the history (extract) from 900 to 300 tokens; the message did not fit, so the model got 250 of its 800 tokens
 60 ms  5 ms      · tool read (arguments ab), result cut to 20 of 70 characters
 40 ms  5 ms      · hook h[2J at llm_input: had nothing to say
 
@@ -366,7 +366,7 @@ On channels:
         assert!(whole(&life, true).contains('█'));
         assert_eq!(
             now(&life),
-            "ok: made the conversation short (extract): 900 tokens became 300; the message did not fit, so the model got \
+            "ok: compacted the history (extract) from 900 to 300 tokens; the message did not fit, so the model got \
              250 of its 800 tokens since 1.24 s"
         );
     }

@@ -62,6 +62,7 @@ pub(crate) struct Platforms {
 struct Inner {
     calls: u64,
     heard: Vec<Heard>,
+    refused: Vec<Heard>,
     known: BTreeSet<String>,
 }
 
@@ -78,6 +79,11 @@ impl Platforms {
     /// Returns the accepted messages, in order.
     pub(crate) fn heard(&self) -> Vec<Heard> {
         self.lock().heard.clone()
+    }
+
+    /// Returns the messages that were refused, in order.
+    pub(crate) fn refused(&self) -> Vec<Heard> {
+        self.lock().refused.clone()
     }
 
     /// Returns the platforms that deduplicate messages.
@@ -128,7 +134,11 @@ impl Courier for Platforms {
                 self.hear(outgoing, manner);
                 Ok(Receipt { message: Some(format!("p{number}")), channel, ..Receipt::default() })
             }
-            Answer::Refuses(why) => Err(CourierError::Refused(why)),
+            Answer::Refuses(why) => {
+                let at = self.clock.now();
+                self.lock().refused.push(Heard { at, said: outgoing });
+                Err(CourierError::Refused(why))
+            }
             Answer::Busy(why, retry_after) => Err(CourierError::Unavailable { why, retry_after }),
             Answer::Loses(why) => {
                 self.hear(outgoing, manner);

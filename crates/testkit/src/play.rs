@@ -81,6 +81,8 @@ pub struct Played {
     pub(crate) waited: Vec<(RunId, Waited)>,
     /// What channels heard, and which of them drop what they have heard before.
     pub(crate) heard: Vec<Heard>,
+    /// What channels did not take.
+    pub(crate) refused: Vec<Heard>,
     pub(crate) idempotent: BTreeSet<String>,
     /// Whether there are channels.
     pub(crate) has_channels: bool,
@@ -258,10 +260,10 @@ impl World {
             Rigour::Script => Numbering::Plain,
             Rigour::EveryRunEnds => Numbering::Numbered,
         };
-        let bench = Bench::on(clock.clone(), trace.tools.clone(), numbering);
         let setup = &trace.setup;
         let platforms = Platforms::on(clock.clone(), setup.channels.clone(), trace.conducts.clone());
         let platforms = Arc::new(platforms);
+        let bench = Bench::on(clock.clone(), trace.tools.clone(), numbering, Some(platforms.clone()));
         let memory = runtime()?.block_on(memory(setup))?;
         let folder = (!setup.files.is_empty()).then(|| Folder::new(&setup.files)).transpose()?;
         let mut setting = setup.setting.clone();
@@ -490,6 +492,7 @@ impl World {
             promises: self.promised.lock().clone(),
             waited: self.waited,
             heard: self.platforms.heard(),
+            refused: self.platforms.refused(),
             idempotent: self.platforms.idempotent(),
             has_channels: !self.platforms.is_empty(),
             outbox,

@@ -11,6 +11,7 @@ use std::{
 use async_trait::async_trait;
 use homard_agent::{
     CommandOrigin, Hub,
+    courier::{Courier, Outgoing},
     hub::BackgroundCommand,
     task,
     tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
+use crate::{clock::Clock, courier::Platforms};
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +49,8 @@ pub struct Behaviour {
     pub lends: bool,
     /// A background command that it starts, named after the call: when it ends, and how.
     pub background: Option<(Duration, String)>,
+    /// Whether it sends its argument `message` to the chat that it names as `target`, or to the chat of its run.
+    pub sends: bool,
     /// The background command whose end it reads.
     pub reads: Option<String>,
     /// What it returns.
@@ -71,6 +74,7 @@ pub struct Bench {
     behaviours: BTreeMap<String, Behaviour>,
     clock: Clock,
     numbering: Numbering,
+    platforms: Option<Arc<Platforms>>,
     inner: Mutex<Inner>,
 }
 
@@ -105,11 +109,17 @@ pub(crate) struct Launch {
 impl Bench {
     /// Creates tools with these behaviours.
     pub fn new(behaviours: BTreeMap<String, Behaviour>) -> Arc<Self> {
-        Self::on(Clock::new(), behaviours, Numbering::Plain)
+        Self::on(Clock::new(), behaviours, Numbering::Plain, None)
     }
 
-    pub(crate) fn on(clock: Clock, behaviours: BTreeMap<String, Behaviour>, numbering: Numbering) -> Arc<Self> {
-        Arc::new(Self { behaviours, clock, numbering, inner: Mutex::default() })
+    /// The same with another clock, and with the platforms to which tools send messages.
+    pub(crate) fn on(
+        clock: Clock,
+        behaviours: BTreeMap<String, Behaviour>,
+        numbering: Numbering,
+        platforms: Option<Arc<Platforms>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { behaviours, clock, numbering, platforms, inner: Mutex::default() })
     }
 
     /// Returns the started calls, in order.
@@ -177,6 +187,27 @@ async fn start(hub: &Hub, cx: &ToolCx, after: Duration, report: String) {
     });
 }
 
+/// Prefix of the ids of messages that tools send. They do not go through the outbox.
+pub(crate) const TOOL_SENT: &str = "tool:";
+
+/// Sends a message as the `message` tool does: an error says that it did not arrive, or that this is not known.
+async fn send(platforms: &Platforms, cx: &ToolCx, number: usize, arguments: &Value) -> Result<(), ToolResult> {
+    let route = &cx.origin.route;
+    let target = arguments["target"].as_str().or(route.to.as_deref()).unwrap_or_default();
+    let outgoing = Outgoing {
+        id: format!("{TOOL_SENT}{}/{number}", cx.call),
+        channel: route.channel.clone(),
+        to: target.to_owned(),
+        account: route.account.clone(),
+        text: arguments["message"].as_str().unwrap_or_default().to_owned(),
+        ..Outgoing::default()
+    };
+    match platforms.deliver(outgoing).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(ToolResult::error(error.to_string())),
+    }
+}
+
 struct Scripted {
     definition: Definition,
     bench: Arc<Bench>,
@@ -193,7 +224,7 @@ impl Tool for Scripted {
         self.definition.class
     }
 
-    async fn call(&self, cx: ToolCx, _: Value) -> ToolResult {
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
         let (number, behaviour) = self.bench.launch(&cx, &self.definition);
         let Some(mut behaviour) = behaviour else {
             return ToolResult::error("the script has no line for this call");
@@ -207,7 +238,12 @@ impl Tool for Scripted {
             }
         }
         if let (Some((after, report)), Some(hub)) = (behaviour.background.clone(), &cx.hub) {
-            start(hub, &cx, after, report).await;
+            start(hub, &cx, after, report.replace("{call}", cx.call.as_str())).await;
+        }
+        if let (true, Some(platforms)) = (behaviour.sends, &self.bench.platforms)
+            && let Err(failed) = send(platforms, &cx, number, &arguments).await
+        {
+            behaviour.answer = Answer::Says(failed);
         }
         if let (Some(command), Some(hub)) = (&behaviour.reads, &cx.hub) {
             hub.command_settled(&cx.session, command).await;

@@ -7,7 +7,7 @@ use homard_proto::{EntryId, RunId, message::Message};
 use homard_store::{Delivery, DeliveryState, Ended, RunState};
 
 use super::message;
-use crate::play::Played;
+use crate::{play::Played, tools::TOOL_SENT};
 
 /// Nothing is said that was not queued, nothing twice, all in order, nothing is forgotten, what is unknown is told, and
 /// what a run said is all that it said.
@@ -54,8 +54,16 @@ pub(super) fn broken(played: &Played) -> Vec<String> {
         // What nobody knows anything of counts as heard, as it does for the run.
         let is_taken_back =
             |delivery: &&Delivery| matches!(states.get(delivery.id.as_str()), Some(DeliveryState::Dead { .. }));
-        let posted: String = own().filter(|delivery| !is_taken_back(delivery)).map(answer).collect();
         let said = said(played, run, ended);
+        // A block may have been sent of an answer that was lost when the process died; the model was asked again.
+        let is_resumed = played.rows.get(run).is_some_and(|row| !row.taken_up.is_empty());
+        let is_lost = |delivery: &&Delivery| {
+            is_resumed
+                && delivery.payload.get("block").is_some()
+                && !letters(&said).contains(&letters(answer(delivery)))
+        };
+        let posted = own().filter(|delivery| !is_taken_back(delivery) && !is_lost(delivery));
+        let posted: String = posted.map(answer).collect();
         if letters(&posted) != letters(&said) {
             wrong.push(format!("run {run} said {said:?}, and on its channel {posted:?}"));
         }
@@ -69,12 +77,17 @@ fn hearing<'a>(played: &'a Played, wrong: &mut Vec<String>) -> BTreeSet<&'a str>
         (0..).zip(&played.taken.queued).map(|(place, delivery)| (delivery.key.as_str(), (place, delivery))).collect();
     let mut heard = BTreeSet::new();
     let mut last: HashMap<_, usize> = HashMap::new();
-    for said in played.heard.iter().map(|heard| &heard.said) {
+    let by_runs = played.heard.iter().map(|heard| &heard.said).filter(|said| !said.id.starts_with(TOOL_SENT));
+    for said in by_runs {
         let Some((place, delivery)) = queued.get(said.id.as_str()) else {
             wrong.push(format!("{} was said and never queued", said.id));
             continue;
         };
         if !heard.insert(said.id.as_str()) {
+            // A notice may be read twice.
+            if delivery.is_idempotent {
+                continue;
+            }
             wrong.push(format!("{} was heard twice", said.id));
         } else if last.insert(&delivery.target, *place).is_some_and(|before| before > *place) {
             wrong.push(format!("{} was heard too late", said.id));
@@ -86,10 +99,11 @@ fn hearing<'a>(played: &'a Played, wrong: &mut Vec<String>) -> BTreeSet<&'a str>
 /// How the warning begins that stands under an answer to a message that did not fit.
 const TOO_LONG: &str = "⚠️ Your message was too long";
 
-/// The words of the answer in a delivery: without lines of the house, what tools do, and a prefix in brackets.
+/// The words of the answer in a delivery: without lines of the house, notices, what tools do, and a prefix in brackets.
 fn answer(delivery: &Delivery) -> &str {
     let text = delivery.payload["text"].as_str().unwrap_or_default();
-    if text.starts_with(['🧭', '🧹']) || delivery.payload["isOfTool"] == true {
+    let is_notice = delivery.id.contains("/held");
+    if text.starts_with(['🧭', '🧹']) || is_notice || delivery.payload["isOfTool"] == true {
         return "";
     }
     let text = text.split_once(TOO_LONG).map_or(text, |(words, _)| words);

@@ -69,7 +69,9 @@
 //! - **tool**: behaviour of a call, selected by its id or by the tool's name: `takes`, `reports "…" at`, `says`,
 //!   `fails`, `panics`, `details <json>`, `hangs` (forever), `obeys` (ends when cancelled) and `lends` (the run's slot,
 //!   meanwhile). With `ends "…" after <time>` it starts a background command that ends like this, and `reads <call>`
-//!   reads the end of the one that another call started. `{workdir}` in its text is the working directory of its run.
+//!   reads the end of the one that another call started; `{call}` in the report is the call. A tool that `sends` delivers
+//!   its argument `message` to the chat in `target`, or to the chat of its run, before it answers. `{workdir}` in its text
+//!   is the working directory of its run.
 //! - **courier**: behaviour of a channel sender, selected by the number of the call, counted across restarts: `takes`,
 //!   `hears` (accepts), `refuses "…"`, `busy "…" [after <time>]`, `loses "…"` (accepts, but the response is lost),
 //!   `drops "…"` (does not accept, and the response is lost), `panics "…"` or `hangs`. By default it accepts at once.

@@ -41,6 +41,7 @@ fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
         obeys: false,
         lends: false,
         background: None,
+        sends: false,
         reads: None,
         answer: Answer::Hangs,
     };
@@ -56,6 +57,7 @@ fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
             "fails" => answer = Some(Answer::Says(ToolResult::error(scan.quoted()?))),
             "panics" => answer = Some(Answer::Panics(scan.quoted()?)),
             "details" => details = Some(scan.json()?),
+            "sends" => behaviour.sends = true,
             "reads" => behaviour.reads = Some(scan.word("the call that started a command")?.to_owned()),
             "ends" => {
                 let text = scan.quoted()?;
@@ -73,7 +75,7 @@ fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
             }
             word => {
                 return Err(format!(
-                    "expected `takes`, `reports`, `ends`, `reads`, `says`, `fails`, `panics`, `details`, `hangs`, `obeys` or `lends`, found `{word}`"
+                    "expected `takes`, `reports`, `ends`, `sends`, `reads`, `says`, `fails`, `panics`, `details`, `hangs`, `obeys` or `lends`, found `{word}`"
                 ));
             }
         }

@@ -109,11 +109,11 @@ impl Writer {
         self.judge(records).await.map(drop)
     }
 
-    /// Queues records and waits for the store's verdict on each.
-    pub(crate) async fn judge(&self, records: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
+    /// Queues records at once; the future waits for the store's verdict on each.
+    pub(crate) fn judge(&self, records: Vec<Rec>) -> impl Future<Output = Result<Vec<Verdict>, Error>> + use<> {
         let (tell, told) = oneshot::channel();
         self.send(records, Then { tell: Some(tell), ..Then::default() });
-        told.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned())))
+        async { told.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned()))) }
     }
 }
 

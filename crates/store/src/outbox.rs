@@ -66,7 +66,8 @@ pub struct Delivery {
     pub part: u32,
     /// Idempotency key passed to the channel.
     pub key: String,
-    /// True if the channel drops a second delivery with the same key.
+    /// True if it may be sent again when it is unknown whether it arrived: the channel drops a second delivery with the
+    /// same key, or reading it twice does no harm.
     pub is_idempotent: bool,
     /// Content, in the format of the channel's adapter.
     pub payload: Value,

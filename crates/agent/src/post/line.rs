@@ -264,12 +264,14 @@ impl Line {
         letters.into_iter().enumerate().map(delivery).collect()
     }
 
-    /// Marks blocks from this one on as failed: they are sent with the rest of the answer. No effect once closed.
-    pub(crate) fn break_at(&self, block: u32) {
+    /// Marks blocks from this one on as failed: they are sent with the rest of the answer. Returns false, without effect,
+    /// once the output is closed.
+    pub(crate) fn break_at(&self, block: u32) -> bool {
         let mut inner = self.lock();
         if !inner.is_closed {
             inner.broken = Some(inner.broken.map_or(block, |broken| broken.min(block)));
         }
+        !inner.is_closed
     }
 
     /// Aborts the output: messages that are not being sent yet are dropped.

@@ -3,13 +3,14 @@
 //!
 //! A run puts its messages into the store's outbox, the final replies in the commit of its end. From then on they are
 //! never lost: one task per target delivers them in order. The state `sending` is on disk before the channel is called,
-//! so after a crash it is known which messages may have arrived. Those are reported and not sent again, unless the
-//! channel deduplicates.
+//! so after a crash it is known which messages may have arrived. Those are reported, also to their chat (`notice`), and
+//! not sent again, unless the channel deduplicates.
 
 mod arrival;
 mod hooks;
 mod letter;
 pub(crate) mod line;
+mod notice;
 pub(crate) mod plan;
 mod sender;
 
@@ -21,7 +22,9 @@ use std::{
 };
 
 use homard_proto::{Route, RunId, SessionKey};
-use homard_store::{Delivery, DeliveryRow, DeliveryState, Error as StoreError, Post, Rec, Target, outbox::TTL_MS};
+use homard_store::{
+    Delivery, DeliveryRow, DeliveryState, Error as StoreError, Post, Rec, Target, Verdict, outbox::TTL_MS,
+};
 use tokio::sync::Notify;
 
 use crate::{
@@ -237,7 +240,7 @@ impl Shared {
     /// Recovers the outbox of the previous process.
     pub(crate) async fn take_up_mail(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.ambient.now_ms();
-        let mut records = Vec::new();
+        let (mut records, mut notices) = (Vec::new(), Vec::new());
         for row in self.store.outbox().await? {
             let (id, is_old) = (row.delivery.id.clone(), now > row.delivery.at.saturating_add(TTL_MS));
             match row.state {
@@ -249,12 +252,23 @@ impl Shared {
                     records.push(Rec::Deliver { id, state: DeliveryState::Dead { reason }, at: now });
                 }
                 DeliveryState::Unknown => {
+                    notices.extend(notice::of(&row.delivery, &row.state, now));
                     self.report([Delivered::new(&row.delivery, DeliveryState::Unknown, Some(LOST_TRACK))]);
                 }
                 DeliveryState::Sending | DeliveryState::Sent { .. } | DeliveryState::Dead { .. } => {}
             }
         }
-        if records.is_empty() { Ok(()) } else { self.writer.commit(records).await }
+        if !records.is_empty() {
+            self.writer.commit(records).await?;
+        }
+        // An earlier start may have queued it: then the store knows its id, and it is not queued again.
+        for notice in notices {
+            let judged = self.writer.judge(queueing(std::slice::from_ref(&notice)).collect());
+            if judged.await?.first() == Some(&Verdict::Stored) {
+                self.put(&mut self.mail.lock(), Item::new(DeliveryRow::new(notice), None));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -7,8 +7,9 @@ use homard_store::{Delivery, DeliveryRow, DeliveryState, Rec, Target, Verdict, o
 use tokio::time::sleep;
 
 use super::{
-    Delivered, Letter, Line, Mail,
+    Delivered, Item, Letter, Line, Mail,
     hooks::{after_send, before_send},
+    notice, queueing,
 };
 use crate::{
     courier::{CourierError, Receipt},
@@ -32,9 +33,27 @@ enum Next {
     /// Wait until this time, in milliseconds since the epoch.
     Later(u64),
     /// Drop this message and store the reason.
-    Drop(Box<Delivery>, String),
+    Drop(Box<Delivery>, Given),
     /// Send this message.
     Send(Box<DeliveryRow>, Letter, Option<Arc<Line>>),
+}
+
+/// Why a delivery is dropped before it is sent.
+#[derive(Debug)]
+enum Given {
+    /// Its run withdrew it.
+    TakenBack(&'static str),
+    /// It waited too long.
+    Expired,
+}
+
+impl Given {
+    fn reason(&self) -> String {
+        match self {
+            Self::TakenBack(why) => (*why).to_owned(),
+            Self::Expired => "it could not be delivered within 24 hours".to_owned(),
+        }
+    }
 }
 
 /// Result of storing a state of a delivery.
@@ -61,11 +80,10 @@ impl Mail {
                 queues.get_mut(target).map(std::collections::VecDeque::pop_front);
                 continue;
             }
-            let why = item.taken_back().map(str::to_owned);
-            let expired = || item.row.is_expired(now).then(|| "it could not be delivered within 24 hours".to_owned());
-            if let Some(why) = why.or_else(expired) {
+            let expired = || item.row.is_expired(now).then_some(Given::Expired);
+            if let Some(given) = item.taken_back().map(Given::TakenBack).or_else(expired) {
                 item.is_withdrawn = true;
-                return Next::Drop(Box::new(item.row.delivery.clone()), why);
+                return Next::Drop(Box::new(item.row.delivery.clone()), given);
             }
             let due = *item.due.get_or_insert_with(|| now.saturating_add(item.letter.delay_ms));
             if due > now {
@@ -118,9 +136,13 @@ pub(super) async fn serve(hub: Arc<Shared>, target: Target) {
                 () = changed => {}
                 () = sleep(Duration::from_millis(at.saturating_sub(now))) => {}
             },
-            Next::Drop(delivery, reason) => {
-                let state = DeliveryState::Dead { reason };
-                if !hub.insist(&delivery, &state).await {
+            Next::Drop(delivery, given) => {
+                let state = DeliveryState::Dead { reason: given.reason() };
+                let notice = match given {
+                    Given::TakenBack(_) => None,
+                    Given::Expired => notice::of(&delivery, &state, now),
+                };
+                if !hub.insist((&delivery, &state), notice).await {
                     return;
                 }
                 hub.report([Delivered::new(&delivery, state, None)]);
@@ -139,7 +161,7 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: Letter, line: Option<
     let target = row.delivery.target.clone();
     let Some(delivery) = before_send(hub, &row.delivery).await else {
         let state = DeliveryState::Dead { reason: "a hook kept it from being sent".to_owned() };
-        return conclude(hub, &row, (state, None), None).await;
+        return conclude(hub, &row, Conclusion { state, why: None, again_at: None, notice: None }).await;
     };
     match hub.mark(&delivery, &DeliveryState::Sending).await {
         Marked::Stored => {}
@@ -156,11 +178,13 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: Letter, line: Option<
     let Some(carried) = carry(hub, &delivery, limit).await else { return false };
     let is_hung = matches!(&carried, Carried::Hung);
     let (state, why, again_at) = judge(hub, &row, carried);
+    let mut is_lost = again_at.is_none();
     if let (Some(line), Some(block)) = (&line, letter.block) {
         match &state {
             // This block may have arrived; those after it have not.
-            _ if is_hung => line.break_at(block + 1),
-            DeliveryState::Dead { .. } => line.break_at(block),
+            _ if is_hung => drop(line.break_at(block + 1)),
+            // It is sent with the rest of the answer, unless that was sent already.
+            DeliveryState::Dead { .. } => is_lost = !line.break_at(block),
             DeliveryState::Sent { .. }
             | DeliveryState::Unknown
             | DeliveryState::Failed { .. }
@@ -168,17 +192,24 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: Letter, line: Option<
             | DeliveryState::Sending => {}
         }
     }
-    conclude(hub, &row, (state, why), again_at).await
+    let notice = is_lost.then(|| notice::of(&row.delivery, &state, hub.ambient.now_ms())).flatten();
+    conclude(hub, &row, Conclusion { state, why, again_at, notice }).await
+}
+
+/// Result of sending a message.
+struct Conclusion {
+    state: DeliveryState,
+    why: Option<String>,
+    /// Time of the next attempt, if there is one.
+    again_at: Option<u64>,
+    /// Notice to its chat, if the message is lost.
+    notice: Option<Delivery>,
 }
 
 /// Stores the result of a message, and publishes it if it is final. Returns false at shutdown.
-async fn conclude(
-    hub: &Arc<Shared>,
-    row: &DeliveryRow,
-    (state, why): (DeliveryState, Option<String>),
-    again_at: Option<u64>,
-) -> bool {
-    if !hub.insist(&row.delivery, &state).await {
+async fn conclude(hub: &Arc<Shared>, row: &DeliveryRow, conclusion: Conclusion) -> bool {
+    let Conclusion { state, why, again_at, notice } = conclusion;
+    if !hub.insist((&row.delivery, &state), notice).await {
         return false;
     }
     hub.mail.settle(&row.delivery.target, state.clone(), again_at);
@@ -245,18 +276,42 @@ fn judge(hub: &Shared, row: &DeliveryRow, carried: Carried) -> (DeliveryState, O
 
 impl Shared {
     /// Stores a new state of a delivery.
-    async fn mark(&self, delivery: &Delivery, state: &DeliveryState) -> Marked {
+    async fn mark(self: &Arc<Self>, delivery: &Delivery, state: &DeliveryState) -> Marked {
+        self.mark_with((delivery, state), None).await
+    }
+
+    /// Stores a new state of a delivery, and queues a notice to the same target in the same commit.
+    async fn mark_with(
+        self: &Arc<Self>,
+        (delivery, state): (&Delivery, &DeliveryState),
+        notice: Option<&Delivery>,
+    ) -> Marked {
         let (id, state, at) = (delivery.id.clone(), state.clone(), self.ambient.now_ms());
-        match self.writer.judge(vec![Rec::Deliver { id, state, at }]).await.as_deref() {
-            Ok([Verdict::Stored]) => Marked::Stored,
+        let mut records = vec![Rec::Deliver { id, state, at }];
+        records.extend(notice.into_iter().flat_map(|notice| queueing(std::slice::from_ref(notice))));
+        let judged = {
+            // Both at once, as in `mail_out`.
+            let mut queues = self.mail.lock();
+            if let Some(notice) = notice {
+                self.put(&mut queues, Item::new(DeliveryRow::new(notice.clone()), None));
+            }
+            self.writer.judge(records)
+        };
+        match judged.await.map(|verdicts| verdicts.into_iter().next()) {
+            Ok(Some(Verdict::Stored)) => Marked::Stored,
             Ok(_) => Marked::Refused,
             Err(_) => Marked::Failed,
         }
     }
 
-    /// Like `mark`, with retries until it is stored; false at shutdown. The messages after it wait.
-    async fn insist(&self, delivery: &Delivery, state: &DeliveryState) -> bool {
-        while self.mark(delivery, state).await == Marked::Failed {
+    /// Like `mark_with`, with retries until it is stored; false at shutdown. The messages after it wait.
+    async fn insist(
+        self: &Arc<Self>,
+        (delivery, state): (&Delivery, &DeliveryState),
+        notice: Option<Delivery>,
+    ) -> bool {
+        // A notice that could not be stored is dropped when it would be sent.
+        while self.mark_with((delivery, state), notice.as_ref()).await == Marked::Failed {
             tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => return false,

@@ -1,0 +1,91 @@
+//! The notice to a chat that a message for it is lost, or may be.
+//!
+//! A message that may have arrived is not sent again, so that nothing is read twice. But a person who reads nothing would wait
+//! in vain for an answer that the agent believes to have given. The notice is queued in the commit that gives the message
+//! up, or by the next start if a crash came before that; its id is derived from the message's, so there is one.
+
+use homard_store::{Delivery, DeliveryState, outbox::TTL_MS};
+
+use super::letter::Letter;
+
+/// The text for a message of which it is not known whether it arrived.
+const UNKNOWN: &str = "⚠️ A message to you may not have arrived. If an answer is missing, ask again.";
+/// The text for a message that the channel did not take.
+const REFUSED: &str =
+    "⚠️ A message to you was not delivered, because the channel refused it. If an answer is missing, ask again.";
+/// The text for a message that could not be sent for too long.
+const EXPIRED: &str = "⚠️ A message to you was not delivered, because the channel was unavailable for a day. If an answer is missing, ask again.";
+
+/// The notice about a message that is given up in this state; `None` if nothing is lost, or if it was best effort.
+pub(super) fn of(delivery: &Delivery, state: &DeliveryState, at: u64) -> Option<Delivery> {
+    let text = match state {
+        DeliveryState::Unknown => UNKNOWN,
+        DeliveryState::Dead { .. } if at > delivery.at.saturating_add(TTL_MS) => EXPIRED,
+        DeliveryState::Dead { .. } => REFUSED,
+        DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Sent { .. } | DeliveryState::Failed { .. } => {
+            return None;
+        }
+    };
+    let lost = Letter::of(delivery);
+    // Best effort includes notices: there is none about a notice.
+    if lost.is_best_effort || lost.is_of_tool {
+        return None;
+    }
+    let Letter { reply_to, thread, .. } = lost;
+    let letter = Letter { text: text.to_owned(), reply_to, thread, is_best_effort: true, ..Letter::default() };
+    let id = format!("{}/lost", delivery.id);
+    Some(Delivery {
+        key: id.clone(),
+        id,
+        // That run may have ended, and a run that has ended queues nothing.
+        run: None,
+        target: delivery.target.clone(),
+        part: 0,
+        // Reading it twice does no harm, so it is sent until it has arrived.
+        is_idempotent: true,
+        payload: serde_json::to_value(letter).unwrap_or_default(),
+        at,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_store::Target;
+    use serde_json::json;
+
+    use super::*;
+
+    fn delivery(payload: serde_json::Value) -> Delivery {
+        let target = Target { channel: "telegram".to_owned(), account: String::new(), to: "7".to_owned() };
+        let (id, key) = ("k/0.0".to_owned(), "k/0.0".to_owned());
+        Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 1 }
+    }
+
+    fn dead() -> DeliveryState {
+        DeliveryState::Dead { reason: "no".to_owned() }
+    }
+
+    #[test]
+    fn a_notice_hangs_on_the_same_message_and_is_sent_until_it_arrives() {
+        let lost = delivery(json!({"text": "42", "replyTo": "m1", "thread": "t"}));
+        let notice = of(&lost, &DeliveryState::Unknown, 5).unwrap();
+        let letter = Letter::of(&notice);
+        assert_eq!(
+            (letter.text.as_str(), letter.reply_to.as_deref(), letter.thread.as_deref()),
+            (UNKNOWN, Some("m1"), Some("t"))
+        );
+        assert_eq!((notice.id.as_str(), notice.at, notice.is_idempotent), ("k/0.0/lost", 5, true));
+        assert_eq!(Letter::of(&of(&lost, &dead(), 5).unwrap()).text, REFUSED);
+        assert_eq!(Letter::of(&of(&lost, &dead(), 2 + TTL_MS).unwrap()).text, EXPIRED);
+        assert_eq!(of(&notice, &dead(), 6), None);
+    }
+
+    #[test]
+    fn what_is_not_lost_or_not_missed_has_no_notice() {
+        let answer = delivery(json!({"text": "42"}));
+        assert_eq!(of(&answer, &DeliveryState::Sent { provider_id: None }, 5), None);
+        assert_eq!(of(&answer, &DeliveryState::Queued, 5), None);
+        assert_eq!(of(&delivery(json!({"text": "42", "isBestEffort": true})), &dead(), 5), None);
+        assert_eq!(of(&delivery(json!({"text": "reads", "isOfTool": true})), &dead(), 5), None);
+    }
+}

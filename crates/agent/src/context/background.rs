@@ -11,7 +11,7 @@ use homard_store::Authority;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::notes::one_line;
+use super::notes::{EVENT, one_line};
 use crate::tool::Origin;
 
 /// Field of a record with the commands.
@@ -158,7 +158,7 @@ pub(crate) fn take(record: &mut Record, of: Option<&CommandOrigin>) -> Vec<Strin
         return Vec::new();
     }
     write(record, &left);
-    taken.into_iter().filter_map(|command| Some(format!("System event: {}", command.report?))).collect()
+    taken.into_iter().filter_map(|command| Some(format!("{EVENT}{}", command.report?))).collect()
 }
 
 #[cfg(test)]

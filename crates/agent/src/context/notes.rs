@@ -34,6 +34,9 @@ const LONGEST: usize = 2_000;
 const STOPPED: &str = "The run before this message was stopped before it was done. \
                        Check what is there before you build on it.";
 
+/// Prefix of a system event in the notes of a message.
+pub(super) const EVENT: &str = "System event: ";
+
 /// Builds an event for the record: its text, or an object with its authority.
 fn event(text: String, by: Authority) -> Value {
     if by.is_full() { text.into() } else { json!({TEXT: text, AUTHORITY: by}) }
@@ -82,9 +85,21 @@ pub(crate) fn take(record: &mut Record) -> Vec<String> {
         record.aborted_last_run = Some(false);
     }
     if let Some(Value::Array(events)) = record.extra.shift_remove(EVENTS) {
-        notes.extend(events.iter().filter_map(text).map(|event| format!("System event: {event}")));
+        notes.extend(events.iter().filter_map(text).map(|event| format!("{EVENT}{event}")));
     }
     notes
+}
+
+/// Returns true if a note is a system event, not a note about the previous run.
+pub(crate) fn is_event(note: &str) -> bool {
+    note.starts_with(EVENT)
+}
+
+/// Returns true if a message has system events in its notes.
+pub(crate) fn has_events(message: &Message) -> bool {
+    let Message::User(user) = message else { return false };
+    let notes = user.extra.get(NOTES).and_then(Value::as_array).into_iter().flatten();
+    notes.filter_map(Value::as_str).any(is_event)
 }
 
 /// Adds notes to a message.

@@ -100,11 +100,15 @@ impl Lane {
         let (hub, tape) = (self.hub.clone(), queued.tape.clone());
         let at = hub.ambient.now_ms();
         let (prepared, told) = self.prepare(queued, at);
-        queued.has_events = !told.is_empty();
         if !self.inbox.is_empty() {
             queued.hurry.cancel();
         }
         let session = self.session.as_mut()?;
+        // A run that goes on was told of them with its message, which is the last one: a heartbeat takes in no others.
+        let is_user = |message: &&Arc<Message>| matches!(***message, Message::User(_));
+        let own = session.history.iter().rev().find(is_user).filter(|_| queued.is_resumed);
+        queued.has_events =
+            told.iter().any(|note| notes::is_event(note)) || own.is_some_and(|own| notes::has_events(own));
         let id = session.record.session_id.clone();
         // A resumed run belongs to the transcript it started in.
         if queued.resume.as_ref().and_then(|resume| resume.session.as_ref()).is_some_and(|began| *began != id) {

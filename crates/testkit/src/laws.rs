@@ -259,7 +259,8 @@ fn said_before(heard: &Heard) -> usize {
         )
     });
     // New messages come after a model request.
-    let is_line = |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. });
+    let is_line =
+        |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. } | RunEvent::Input(_));
     let is_short = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });
     let before = told.take_while(|kind| is_line(kind) || is_short(kind));
     before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count()

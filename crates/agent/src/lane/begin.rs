@@ -347,13 +347,19 @@ fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
 /// Maps a transcript entry to the event that it records.
 pub(super) fn told_before(entry: &Entry, at: u64) -> Option<Event> {
     let Kind::Message(said) = &entry.kind else { return None };
+    let mut at = at;
     let kind = match &said.message {
         Message::Assistant(said) => RunEvent::Assistant { entry: entry.id.clone(), said: Arc::new(said.clone()) },
         Message::ToolResult(result) => {
             let call = CallId::parse(&result.tool_call_id).ok()?;
             RunEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None }
         }
-        Message::User(_) | Message::Other(_) => return None,
+        // A message that the run took in: what was sent before it does not answer it.
+        Message::User(_) => {
+            at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
+            RunEvent::Input(Arc::new(said.message.clone()))
+        }
+        Message::Other(_) => return None,
     };
     Some(Event { at, kind })
 }

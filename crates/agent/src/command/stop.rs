@@ -22,6 +22,9 @@ impl Stop {
     }
 }
 
+/// Reply to a stop that a crash interrupted, if nothing was left to stop.
+pub const AFTER_RESTART: &str = "Stopped. The gateway was restarted meanwhile.";
+
 /// Builds the reply with the numbers of stopped runs, sub-agents and background commands.
 pub fn reply(runs: usize, subagents: usize, commands: usize) -> String {
     let counted = [(runs, "run"), (subagents, "sub-agent"), (commands, "background command")];

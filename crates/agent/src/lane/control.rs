@@ -103,10 +103,15 @@ impl Lane {
         }
         let change = match command {
             Command::Stop(_) => {
+                // Before anything ends: if the process dies meanwhile, the next start goes on with it and says what it did.
+                queued.accept(&self.hub.writer);
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
                 let commands = self.hub.running.stop(&self.key);
-                Change { fields: Vec::new(), reply: stop::reply(runs, children, commands) }
+                Change::says(match (runs, children, commands) {
+                    (0, 0, 0) if queued.was_found => stop::AFTER_RESTART.to_owned(),
+                    (runs, children, commands) => stop::reply(runs, children, commands),
+                })
             }
             Command::Context(ask) => Change::says(match self.report(&queued).await {
                 Some(report) => words(&report, ask),

@@ -13,7 +13,7 @@ use std::{
 use homard_audit::{Fact, What};
 use homard_proto::{RunId, SessionKey, message::ToolResult};
 use homard_store::{
-    Error as StoreError, Failure, FailureKind, Outcome, Rec, RunState, Unfinished, Verdict,
+    Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished, Verdict,
     recovery::{HOLD_EXPIRED, MAX_HOLD_MS},
 };
 
@@ -191,6 +191,16 @@ impl Hub {
         // Waiters read the end of the run from the store.
         self.0.arrivals.notify_waiters();
         Ok(())
+    }
+
+    /// The held run that a stored run waits for: itself, or the one that it became a part of.
+    pub(super) async fn held_for(&self, row: &RunRow) -> Result<Option<RunId>, StoreError> {
+        let run = match &row.state {
+            RunState::Absorbed(host) => host,
+            RunState::Accepted | RunState::Running | RunState::Held | RunState::Ended(_) => &row.run,
+        };
+        let found = self.0.store.run(run).await?;
+        Ok(found.filter(|row| row.state == RunState::Held).map(|row| row.run))
     }
 
     async fn find_held(&self, run: &RunId) -> Result<Unfinished, HeldError> {

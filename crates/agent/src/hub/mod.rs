@@ -200,11 +200,13 @@ impl Hub {
             Admission::Duplicate(row) => match (self.report(&row).await?, self.host_of(&row)) {
                 (Some(report), _) => accepted(row.accepted_at, Disposition::Finished(Box::new(report))),
                 (None, Some(host)) => accepted(row.accepted_at, Disposition::InFlight(host)),
-                (None, None) if row.state == RunState::Held => Err(SubmitError::Held(row.run)),
-                (None, None) => {
-                    let report = self.bury(&row).await?;
-                    accepted(row.accepted_at, Disposition::Finished(Box::new(report)))
-                }
+                (None, None) => match self.held_for(&row).await? {
+                    Some(held) => Err(SubmitError::Held(held)),
+                    None => {
+                        let report = self.bury(&row).await?;
+                        accepted(row.accepted_at, Disposition::Finished(Box::new(report)))
+                    }
+                },
             },
             Admission::Conflict => {
                 // The id belongs to another request; this tape must not be found under it.

@@ -16,7 +16,7 @@ use serde_json::{
 use crate::{
     Error,
     settings::Guard,
-    supervisor::{Address, Paper, Question, Worker},
+    supervisor::{Address, Delivery, Paper, Question, Worker},
 };
 
 /// Share of a deadline that the plugin gets. The rest is a margin, so that the timeout is detected here.
@@ -55,7 +55,13 @@ impl Hook for PluginHook {
     async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError> {
         let deadline = self.registration.deadline.unwrap_or_else(|| self.registration.point.deadline());
         let within = deadline.mul_f64(SHARE);
-        let question = Question { plugin: &self.address.plugin, method: "hook.invoke", within, on_progress: None };
+        let question = Question {
+            plugin: &self.address.plugin,
+            method: "hook.invoke",
+            within,
+            delivery: Delivery::AtLeastOnce,
+            on_progress: None,
+        };
         let answer = self.worker.ask(question, |up| {
             let unwritten = |error: serde_json::Error| Error::Failed(format!("the event cannot be written: {error}"));
             let reference = up.reference(&self.address)?;
@@ -121,8 +127,13 @@ impl Listener for PluginListener {
 
     async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
         let within = self.deadline().mul_f64(SHARE);
-        let question =
-            Question { plugin: &self.address.plugin, method: "internalHook.emit", within, on_progress: None };
+        let question = Question {
+            plugin: &self.address.plugin,
+            method: "internalHook.emit",
+            within,
+            delivery: Delivery::AtLeastOnce,
+            on_progress: None,
+        };
         let write =
             |up: &crate::supervisor::Up| Paper::plain(&json!({"ref": up.reference(&self.address)?, "event": signal}));
         heard(&self.worker.ask(question, write).await?)

@@ -16,7 +16,7 @@ use crate::{
     Error,
     hook::heard,
     internal::{LoadedScript, Script, Scripts},
-    supervisor::{Paper, Question, Up, Worker},
+    supervisor::{Delivery, Paper, Question, Up, Worker},
 };
 
 /// Name under which transforms run and handlers are loaded, so that their failures do not count for a plugin.
@@ -40,10 +40,21 @@ impl Node {
         within: Duration,
     ) -> Result<Value, Error> {
         let params = json!({"module": module, "export": export, "ctx": ctx});
-        let question = Question { plugin: NAME, method: "transform.run", within, on_progress: None };
+        let question = Question {
+            plugin: NAME,
+            method: "transform.run",
+            within,
+            delivery: Delivery::AtMostOnce,
+            on_progress: None,
+        };
         let mut answer = self.0.ask(question, |_| Paper::plain(&params)).await?;
         Ok(answer.get_mut("result").map(Value::take).unwrap_or_default())
     }
+}
+
+/// In whose name a handler is loaded and run. Each has its own, so that one that hangs does not silence the others.
+fn hook_name(script: &str) -> String {
+    format!("hook {script}")
 }
 
 #[async_trait]
@@ -57,7 +68,17 @@ impl Scripts for Node {
             })
             .collect();
         let loading = AtomicU64::default();
-        let question = Question { plugin: NAME, method: "internalHook.load", within, on_progress: None };
+        let name = match scripts {
+            [script] => hook_name(&script.name),
+            _ => NAME.to_owned(),
+        };
+        let question = Question {
+            plugin: &name,
+            method: "internalHook.load",
+            within,
+            delivery: Delivery::AtLeastOnce,
+            on_progress: None,
+        };
         let write = |up: &Up| {
             loading.store(up.start, Ordering::Relaxed);
             Paper::plain(&json!({"entries": entries}))
@@ -77,10 +98,15 @@ impl Scripts for Node {
     }
 
     async fn emit(&self, script: &LoadedScript, signal: &Signal, within: Duration) -> Result<Option<Heard>, HookError> {
-        // Each handler has its own name and circuit breaker, so that one that hangs does not disable the others.
-        let name = format!("hook {}", script.name);
+        let name = hook_name(&script.name);
         let is_elsewhere = AtomicBool::default();
-        let question = Question { plugin: &name, method: "internalHook.emit", within, on_progress: None };
+        let question = Question {
+            plugin: &name,
+            method: "internalHook.emit",
+            within,
+            delivery: Delivery::AtLeastOnce,
+            on_progress: None,
+        };
         let write = |up: &Up| {
             if up.start != script.start {
                 is_elsewhere.store(true, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     Error,
     offer::{CommandOffer, MethodOffer, RouteOffer},
-    supervisor::{Address, Paper, Question, Up, Worker},
+    supervisor::{Address, Delivery, Paper, Question, Up, Worker},
 };
 
 /// Timeout of such a call.
@@ -27,7 +27,13 @@ pub(crate) struct Place {
 
 impl Place {
     async fn ask(&self, method: &str, mut params: Value) -> Result<Value, Error> {
-        let question = Question { plugin: &self.address.plugin, method, within: WITHIN, on_progress: None };
+        let question = Question {
+            plugin: &self.address.plugin,
+            method,
+            within: WITHIN,
+            delivery: Delivery::AtMostOnce,
+            on_progress: None,
+        };
         let write = |up: &Up| {
             params["ref"] = up.reference(&self.address)?.clone();
             params["name"] = json!(self.address.name);

@@ -181,11 +181,22 @@ impl Paper {
     }
 }
 
+/// What happens to a call whose process ends before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// It fails, unless the process cannot have read it: its effect must not happen twice.
+    AtMostOnce,
+    /// It is sent again to the next process, within its deadline. Only an answer acknowledges it, so an event that was
+    /// handled by a process that ended before it answered is handled twice.
+    AtLeastOnce,
+}
+
 /// A call to a plugin.
 pub(crate) struct Question<'a> {
     pub(crate) plugin: &'a str,
     pub(crate) method: &'a str,
     pub(crate) within: Duration,
+    pub(crate) delivery: Delivery,
     pub(crate) on_progress: Option<OnProgress>,
 }
 
@@ -298,26 +309,31 @@ impl Worker {
         }
     }
 
-    /// Calls a method of a plugin. Starting or restarting the process counts towards the deadline.
+    /// Calls a method of a plugin. Starting or restarting the process counts towards the deadline. An event that ends the
+    /// process whenever it is sent counts as a failure each time, until the circuit breaker opens.
     pub(crate) async fn ask(
         &self,
         question: Question<'_>,
         mut write: impl FnMut(&Up) -> Result<Paper, Error>,
     ) -> Result<Value, Error> {
-        let Question { plugin, method, within, on_progress } = question;
-        if let Some(rest) = self.rest(plugin) {
-            return Err(Error::Gone(format!("it failed too often and is left alone for {} s", rest.as_secs() + 1)));
-        }
+        let Question { plugin, method, within, delivery, on_progress } = question;
         let (begun, mut on_progress) = (Instant::now(), on_progress);
         let (up, answer) = loop {
+            if let Some(rest) = self.rest(plugin) {
+                return Err(Error::Gone(format!("it failed too often and is left alone for {} s", rest.as_secs() + 1)));
+            }
             let up = self.up_in_time(plugin, begun, within).await?;
             let Paper { params, lent } = write(&up)?;
             let (left, is_followed) = (within.saturating_sub(begun.elapsed()), on_progress.is_some());
             let (answer, is_sent) = up.link.call_once(method, &params, left, on_progress.take()).await;
             drop(lent);
-            // The process ended before it could read the request, so nothing was done: the next one is called.
-            if !matches!(answer, Err(Error::Gone(_))) || is_sent || is_followed {
-                break (up, answer);
+            match &answer {
+                // The process ended before it could read the request, so nothing was done: the next one is called.
+                Err(Error::Gone(_)) if !is_sent && !is_followed => {}
+                Err(error @ Error::Gone(_)) if delivery == Delivery::AtLeastOnce => {
+                    self.failed(plugin, error, up.start);
+                }
+                _ => break (up, answer),
             }
         };
         match answer {
@@ -358,8 +374,13 @@ impl Worker {
         let up = self.up().await;
         self.services.lock().unwrap_or_else(PoisonError::into_inner).insert(service.clone(), context.clone());
         up?;
-        let question =
-            Question { plugin: &service.plugin, method: "service.start", within: self.timing.start, on_progress: None };
+        let question = Question {
+            plugin: &service.plugin,
+            method: "service.start",
+            within: self.timing.start,
+            delivery: Delivery::AtMostOnce,
+            on_progress: None,
+        };
         self.ask(question, |up| Paper::plain(&json!({"ref": up.reference(service)?, "ctx": context}))).await?;
         Ok(())
     }

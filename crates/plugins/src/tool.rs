@@ -12,7 +12,7 @@ use crate::{
     Error,
     link::OnProgress,
     offer::ToolOffer,
-    supervisor::{Address, Paper, Question, Up, Worker},
+    supervisor::{Address, Delivery, Paper, Question, Up, Worker},
 };
 
 /// Maximum duration of a call. Runs usually have less time.
@@ -82,7 +82,8 @@ impl PluginTool {
         let plugin = self.address.plugin.as_str();
         let ToolCall { id, params, context, on_progress } = call;
         let made = if self.offer.is_factory { Some(self.make(&context).await?) } else { None };
-        let question = Question { plugin, method: "tools.execute", within: LONGEST, on_progress };
+        let question =
+            Question { plugin, method: "tools.execute", within: LONGEST, delivery: Delivery::AtMostOnce, on_progress };
         let write = |up: &Up| {
             let reference = match &made {
                 Some(made) => made,
@@ -96,7 +97,13 @@ impl PluginTool {
     /// Creates the tool for this run, and returns its handle.
     async fn make(&self, context: &Value) -> Result<Value, Error> {
         let plugin = self.address.plugin.as_str();
-        let question = Question { plugin, method: "tools.materialize", within: MAKING, on_progress: None };
+        let question = Question {
+            plugin,
+            method: "tools.materialize",
+            within: MAKING,
+            delivery: Delivery::AtLeastOnce,
+            on_progress: None,
+        };
         let answer = self.worker.ask(question, |_| Paper::plain(&json!({"ctx": context}))).await?;
         let is_it = |tool: &&Value| tool["name"] == self.name() && tool["pluginId"] == plugin;
         let tool = answer.get("tools").and_then(Value::as_array).into_iter().flatten().find(is_it);

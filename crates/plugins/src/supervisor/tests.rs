@@ -89,8 +89,17 @@ impl House {
     }
 
     async fn ask(&self, method: &str, within: Duration) -> Result<Value, Error> {
-        let question = Question { plugin: "shell", method, within, on_progress: None };
+        self.send(method, within, Delivery::AtMostOnce).await
+    }
+
+    async fn send(&self, method: &str, within: Duration, delivery: Delivery) -> Result<Value, Error> {
+        let question = Question { plugin: "shell", method, within, delivery, on_progress: None };
         self.worker.ask(question, |_| Paper::plain(&json!({}))).await
+    }
+
+    /// How often `go` was read, by all processes.
+    fn count(&self) -> usize {
+        fs::read_to_string(self.folder.path().join("read")).unwrap_or_default().lines().count()
     }
 
     async fn pid(&self) -> Pid {
@@ -361,5 +370,49 @@ async fn a_question_that_a_dead_process_could_not_read_is_asked_of_the_next_one(
         }
         assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
     }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn an_event_that_a_process_read_and_did_not_answer_is_sent_to_the_next_one() {
+    let go = "echo x >> read; [ -e died ] || { : > died; kill -9 $$; }; printf '{\"id\":%s,\"result\":7}\\n' \"$id\"";
+    // Acceptance D9: it counts as delivered when it was answered, not when it was written.
+    let house = house("", go);
+    house.ask("warm", LONG).await.unwrap();
+    assert_eq!(house.send("go", LONG, Delivery::AtLeastOnce).await, Ok(json!(7)));
+    assert_eq!((house.count(), house.worker.rest("shell")), (2, None));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn what_must_not_be_done_twice_is_sent_once() {
+    let house = house("", "echo x >> read; kill -9 $$");
+    house.ask("warm", LONG).await.unwrap();
+    assert!(matches!(house.go(LONG).await, Err(Error::Gone(_))));
+    assert_eq!(house.count(), 1);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn an_event_that_ends_every_process_is_given_up_and_its_plugin_left_alone() {
+    let house = house("", "echo x >> read; kill -9 $$");
+    house.ask("warm", LONG).await.unwrap();
+    let refused = house.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
+    assert!(refused.to_string().starts_with("it failed too often and is left alone for"), "{refused}");
+    assert_eq!(house.count(), 3);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn an_event_is_not_sent_again_when_its_time_is_over() {
+    let waits = Duration::from_secs(30);
+    let house =
+        house_with(Timing { backoff: waits, longest_backoff: waits, ..quick() }, "", "echo x >> read; kill -9 $$");
+    house.ask("warm", LONG).await.unwrap();
+    let begun = Instant::now();
+    let refused = house.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
+    assert!(refused.to_string().contains("started again in 30 s"), "{refused}");
+    assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    assert_eq!(house.count(), 1);
     house.close().await;
 }

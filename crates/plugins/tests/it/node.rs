@@ -117,6 +117,64 @@ async fn one_that_spins_takes_the_process_down_and_everybody_else_is_back() {
     plugins.close().await;
 }
 
+/// Kills its process when it is asked for the first time to die, and says so when it is asked again.
+const DIES: &str = r#"
+import { existsSync, writeFileSync } from "node:fs";
+const died = new URL("./died", import.meta.url);
+export default (api) => api.on("before_agent_start", (event) => {
+  if (event.prompt === "die" && !existsSync(died)) { writeFileSync(died, ""); process.kill(process.pid, "SIGKILL"); }
+  return { prependContext: "handled" };
+});
+"#;
+
+#[tokio::test]
+async fn an_event_whose_process_dies_before_it_answers_is_handled_by_the_next_one() {
+    let Ok(node) = node().await else {
+        let line = "skipped: a plugin that dies: there is no Node that is new enough\n";
+        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
+        return;
+    };
+    let mut house = House::new();
+    house.settings["node"] = json!(node);
+    install(&mut house, "dies", DIES);
+    house.settings["entries"]["dies"]["hooks"] = json!({"timeoutMs": 20000});
+    let plugins = house.open();
+    plugins.learn().await;
+    let hooks = plugins.extensions().hooks;
+    let turn = Event::BeforeAgentStart(Turn { prompt: "die".to_owned(), messages: Vec::new() });
+    let answer = hooks[0].call(turn, Context::default()).await.unwrap();
+    assert_eq!(answer.prepend_context.unwrap(), "handled");
+
+    // The same for a handler, which the next process has to load first.
+    let died = house.path("hook/died");
+    let handler = format!(
+        r#"import {{ existsSync, writeFileSync }} from "node:fs";
+        export default (event) => {{
+          if (!existsSync({died:?})) {{ writeFileSync({died:?}, ""); process.kill(process.pid, "SIGKILL"); }}
+          event.messages.push("handled");
+        }};"#
+    );
+    house.write(
+        "hook/HOOK.md",
+        "---\nname: dies\ndescription: d\nmetadata: {\"openclaw\": {\"events\": [\"command\"]}}\n---\n",
+    );
+    house.write("hook/handler.js", &handler);
+    house.write("hook/package.json", r#"{"type": "module"}"#);
+    let mut settings = homard_plugins::internal::Settings::default();
+    settings.roots.extra = vec![house.path("hook")];
+    settings
+        .rules
+        .entries
+        .insert("dies".to_owned(), homard_plugins::internal::Entry { enabled: Some(true), ..Default::default() });
+    let scripts: std::sync::Arc<dyn homard_plugins::internal::Scripts> = std::sync::Arc::new(plugins.node());
+    let (listeners, problems) = homard_plugins::internal::listeners(&settings, Some(&scripts), &Default::default());
+    assert_eq!(problems, []);
+    let signal = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
+    let heard = listeners[0].hear(&serde_json::from_value(signal).unwrap()).await.unwrap();
+    assert_eq!(heard.messages, ["handled"]);
+    plugins.close().await;
+}
+
 const THROWS: &str = r#"
 export default () => setInterval(() => { throw new Error("boom"); }, 10);
 "#;

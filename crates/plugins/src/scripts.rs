@@ -52,7 +52,8 @@ impl Node {
     }
 }
 
-/// In whose name a handler is loaded and run. Each has its own, so that one that hangs does not silence the others.
+/// Name under which a handler is loaded and run. Each handler has its own, with its own circuit breaker, so that one that
+/// hangs does not disable the others.
 fn hook_name(script: &str) -> String {
     format!("hook {script}")
 }

@@ -1,21 +1,42 @@
-//! Execution after a decision: runs allowed commands and reports the result to their session.
+//! Execution after a decision: runs allowed commands, and wakes their session with the result.
+//!
+//! The run that asked for approval has continued without the decision. The result is reported like the end of a background
+//! command ([`crate::hub`]); a command that continues in the background reports its end itself.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use homard_proto::{AgentId, SessionKey};
+use serde::Deserialize as _;
 
 use super::{
     book::{Entry, State},
     desk::Desk,
 };
-use crate::{Hub, task, tool::Variables};
+use crate::{
+    Hub,
+    context::background::{APPROVAL, CommandOrigin},
+    task,
+    tool::Variables,
+};
 
-/// Future of the result text for the session.
-type Outcome = Pin<Box<dyn Future<Output = String> + Send>>;
+/// Result of an allowed command, as a text for its session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Followup {
+    /// It has ended, or was not run.
+    Ended(String),
+    /// It continues in the background, which reports its end.
+    Running(String),
+}
+
+/// Future of the result.
+type Outcome = Pin<Box<dyn Future<Output = Followup> + Send>>;
 
 /// Runs an allowed command. It must first consume the approval with [`Desk::take`], and run nothing if that fails.
 #[derive(Clone)]
-pub struct Later(Arc<dyn Fn(Entry, Variables) -> Outcome + Send + Sync>);
+pub struct Later {
+    run: Arc<dyn Fn(Entry, Variables) -> Outcome + Send + Sync>,
+    wakes: bool,
+}
 
 impl Later {
     /// Wraps a function that runs a command with the current environment variables of its agent and returns the result
@@ -23,9 +44,27 @@ impl Later {
     pub fn new<F, O>(run: F) -> Self
     where
         F: Fn(Entry, Variables) -> O + Send + Sync + 'static,
-        O: Future<Output = String> + Send + 'static,
+        O: Future<Output = Followup> + Send + 'static,
     {
-        Self(Arc::new(move |entry, variables| Box::pin(run(entry, variables))))
+        Self { run: Arc::new(move |entry, variables| Box::pin(run(entry, variables))), wakes: true }
+    }
+
+    /// The same, and only wakes the session if this says so. Else the next run of the session is told.
+    #[must_use]
+    pub fn waking(self, wakes: bool) -> Self {
+        Self { wakes, ..self }
+    }
+}
+
+impl Entry {
+    /// What it is called among the background commands of its session, while it runs and until its end was reported.
+    pub fn command_id(&self) -> String {
+        format!("{APPROVAL} {}", self.id)
+    }
+
+    /// Who asked for it, and from where. Older versions did not keep it.
+    fn origin(&self) -> Option<CommandOrigin> {
+        CommandOrigin::deserialize(self.call.get("origin")?).ok()
     }
 }
 
@@ -45,17 +84,29 @@ pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
         return;
     };
     let profile = hub.agents().of(key.agent());
-    let (id, command) = (entry.id.clone(), entry.shown());
-    let text = match entry.state {
+    let (id, command, command_id) = (entry.id.clone(), entry.shown(), entry.command_id());
+    let origin = entry.origin().filter(|_| later.wakes);
+    let followup = match entry.state {
         // It would be cancelled at once: the next start runs it.
         State::AllowedOnce | State::AllowedAlways if hub.is_draining() => return,
         State::AllowedOnce | State::AllowedAlways => {
-            (later.0)(entry, profile.setting.shelf.kit().variables.clone()).await
+            (later.run)(entry, profile.setting.shelf.kit().variables.clone()).await
         }
-        State::Denied => format!("Exec denied (approval {id}): {command}"),
-        State::Expired | State::Pending => format!("Exec denied (approval {id}, nobody answered in time): {command}"),
+        State::Denied => Followup::Ended(format!("Exec denied (approval {id}): {command}")),
+        State::Expired | State::Pending => {
+            Followup::Ended(format!("Exec denied (approval {id}, nobody answered in time): {command}"))
+        }
     };
-    if let Err(error) = hub.note_event(&key, clipped(&profile.secrets.mask(&text))).await {
+    let (text, origin) = match followup {
+        Followup::Ended(text) => (text, origin),
+        Followup::Running(text) => (text, None),
+    };
+    let text = clipped(&profile.secrets.mask(&text));
+    if let Some(origin) = origin {
+        return hub.report_later(&key, origin, (&command_id, &text)).await;
+    }
+    hub.command_settled(&key, &command_id).await;
+    if let Err(error) = hub.note_event(&key, text).await {
         tracing::warn!(%error, session = %key, "nobody could be told what came of an approval");
     }
 }

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    follow::{Later, follow, resume},
+    follow::{Followup, Later, follow, resume},
     shelf::{MemoryShelf, Shelf},
     *,
 };
-use crate::{Agents, Ambient, Hub, Profile, Slots, task};
+use crate::{Agents, Ambient, Hub, Patch, Profile, Slots, task};
 
 const BEGIN: u64 = 1_800_000_000_000;
 
@@ -428,8 +428,8 @@ fn later(desk: &Desk, bound: Bound) -> Later {
         let (desk, bound) = (desk.clone(), bound.clone());
         async move {
             match desk.take(&entry.id, bound).await {
-                Ok(entry) => format!("Exec finished: {}", entry.command),
-                Err(error) => format!("Exec denied: {error}"),
+                Ok(entry) => Followup::Ended(format!("Exec finished: {}", entry.command)),
+                Err(error) => Followup::Ended(format!("Exec denied: {error}")),
             }
         }
     })
@@ -452,6 +452,31 @@ async fn a_session_hears_what_came_of_its_question() {
         };
         tokio::join!(follow(&desk, &house.hub, &id, &later), answer);
         assert_eq!(house.told().await, json!([expected.replace("ID", &id)]));
+    }
+}
+
+/// The run that asked has gone on without an answer, so a session that is not woken would say nothing until somebody
+/// writes to it.
+#[tokio::test(start_paused = true)]
+async fn a_session_is_woken_for_what_came_of_its_question() {
+    for (verdict, wakes, expected) in [
+        (Verdict::AllowOnce, true, "System event: Exec finished: git push"),
+        (Verdict::Deny, true, "System event: Exec denied (approval ID): git push"),
+        (Verdict::AllowOnce, false, ""),
+    ] {
+        let (desk, house, key) = (desk().await, House::new(), AgentId::main().main_session());
+        house.hub.patch(&key, Patch::default()).await.unwrap();
+        let call = json!({"command": "git push", "origin": {"principal": "owner"}});
+        let id = desk.ask(Ticket { call, ..ticket("git push") }).await.unwrap().id;
+        desk.decide(&id, verdict, "ann").await.unwrap();
+        follow(&desk, &house.hub, &id, &later(&desk, bound()).waking(wakes)).await;
+        // Later than the pause in which ends are gathered, and than everything that a run does.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let (_, entries) = house.hub.history(&key).await.unwrap().unwrap();
+        let text = format!("{entries:?}");
+        assert_eq!(!entries.is_empty(), wakes, "{text}");
+        assert!(text.contains(&expected.replace("ID", &id)), "{text}");
+        assert_eq!(house.told().await, if wakes { Value::Null } else { json!(["Exec finished: git push"]) });
     }
 }
 

@@ -17,6 +17,9 @@ use crate::tool::Origin;
 /// Field of a record with the commands.
 const COMMANDS: &str = "backgroundCommands";
 
+/// Prefix of the ids of commands that ran after an approval.
+pub(crate) const APPROVAL: &str = "approval";
+
 /// Maximum number of commands per session; those that ended first are dropped first.
 const MOST: usize = 64;
 
@@ -67,7 +70,7 @@ struct Command {
 /// A change to a session's background commands.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// Adds a command that was started, or has ended already if there is a report.
+    /// Adds a command that was started, or has ended already if there is a report, which then replaces its entry.
     Add { id: String, command: String, origin: CommandOrigin, report: Option<String> },
     /// Sets the report of a command. No change if it has one.
     Report { id: String, report: String },
@@ -86,6 +89,9 @@ impl Change {
             Self::Add { id, command, origin, report } => {
                 let command = one_line(command).chars().take(LABEL).collect();
                 let (id, origin, report) = (id.clone(), origin.clone(), report.as_deref().map(one_line));
+                if report.is_some() {
+                    commands.retain(|known| known.id != id || known.report.is_some());
+                }
                 commands.push(Command { id, command, origin, report });
                 if commands.len() > MOST {
                     let oldest = commands.iter().position(|command| command.report.is_some());
@@ -196,6 +202,17 @@ mod tests {
         record = report("c").apply(&record).unwrap();
         assert_eq!(take(&mut record, Some(&origin("1"))), Vec::<String>::new());
         assert_eq!(take(&mut record, None), ["System event: c is done"]);
+    }
+
+    #[test]
+    fn a_report_takes_the_place_of_the_command_that_it_is_about() {
+        let Change::Add { id, command, origin, .. } = add("a", "1") else { unreachable!() };
+        let report = Change::Add { id, command, origin, report: Some("a is done".to_owned()) };
+        for changes in [vec![report.clone()], vec![add("a", "1"), report]] {
+            let mut record = changed(&changes);
+            assert_eq!(take(&mut record, None), ["System event: a is done"]);
+            assert!(!are_known(&record));
+        }
     }
 
     #[test]

@@ -113,8 +113,10 @@ impl Hub {
         self.note_command(key, Change::Remove(id.to_owned())).await;
     }
 
-    /// Records the result of something that a run started and did not wait for, and wakes its session.
-    pub async fn report_later(&self, key: &SessionKey, origin: CommandOrigin, (id, report): (&str, &str)) {
+    /// Records the result of something that a run started and did not wait for, and wakes its session. Unlike for
+    /// [`Hub::command_ended`], its start need not have been recorded.
+    pub(crate) async fn report_later(&self, key: &SessionKey, origin: CommandOrigin, (id, report): (&str, &str)) {
+        self.0.running.remove(key, id);
         let report = Some(self.agents().of(key.agent()).secrets.mask(report).into_owned());
         let change = Change::Add { id: id.to_owned(), command: String::new(), origin, report };
         if self.note_command(key, change).await {
@@ -172,7 +174,7 @@ impl Hub {
                 }
             };
             let Some((origin, ids)) = due.filter(|(_, ids)| *ids != woken) else { return };
-            match self.submit(self.waking(key, origin)).await {
+            match self.submit(self.waking(key, origin, &ids)).await {
                 Ok(_) => (woken, pause) = (ids, RETRY),
                 // The session does not accept messages; its next run reads the reports.
                 Err(SubmitError::Blocked) if !self.is_at_work(key) => return,
@@ -191,11 +193,15 @@ impl Hub {
     }
 
     /// Builds the wake message, with the authority and the route of the run that started the commands.
-    fn waking(&self, key: &SessionKey, origin: CommandOrigin) -> Inbound {
+    fn waking(&self, key: &SessionKey, origin: CommandOrigin, ids: &[String]) -> Inbound {
+        let what = if ids.iter().all(|id| id.starts_with(background::APPROVAL)) {
+            "What you asked approval for was decided; the system events above say what came of it. Do not ask for it again."
+        } else {
+            "Commands that you started in the background have ended; the system events above say how."
+        };
         let text = format!(
-            "Commands that you started in the background have ended; the system events above say how. Go on with what \
-             depends on them, and tell the user the result. If the user does not need to know, answer {OK} and nothing \
-             else."
+            "{what} Go on with what depends on them, and tell the user the result. If the user does not need to know, \
+             answer {OK} and nothing else."
         );
         let run = self.0.ambient.run_id();
         let mut message = User::text(text, self.0.ambient.now_ms());

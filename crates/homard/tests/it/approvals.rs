@@ -165,11 +165,10 @@ fn holds(folder: &Path, ending: &str, text: &str) -> bool {
     })
 }
 
-/// Waits until the session has a system event, and has its next run read it.
+/// Waits until the session is woken with a system event, and until that run has ended.
 fn told(home: &Home, gateway: &Gateway<'_>, text: &str) {
-    until(text, || holds(&home.state(), "", text));
+    until(text, || holds(&home.state(), ".jsonl", &format!("System event: {text}")));
     assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
-    until("the next run hears it", || holds(&home.state(), ".jsonl", &format!("System event: {text}")));
 }
 
 #[test]

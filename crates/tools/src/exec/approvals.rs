@@ -6,8 +6,9 @@ use homard_agent::{
     CommandOrigin, Hub,
     approval::{
         Desk, Entry, Wish,
-        follow::{Later, follow},
+        follow::{Followup, Later, follow},
     },
+    hub::BackgroundCommand,
     sandboxing::SandboxView,
     task,
     tool::{Progress, ToolCx, ToolResult, Variables},
@@ -20,7 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Exec, ExecSettings, Plan, Site, shell, watch};
 use crate::{
-    FileAccess, failure,
+    FileAccess,
+    background::Reporter,
+    failure,
     file_access::is_change,
     gate::{Decision, ExecRequest, Gate},
     sandbox::{Mode, SandboxPolicy},
@@ -68,15 +71,14 @@ impl Exec {
             let (exec, desk, hub) = (exec.clone(), desk.clone(), hub.clone());
             async move {
                 if is_change(&entry) {
-                    return exec.files().make_allowed(&desk, entry).await;
+                    return Followup::Ended(exec.files().make_allowed(&desk, entry).await);
                 }
                 let head = format!("(approval {}): {}", entry.id, entry.shown());
-                match exec.run_allowed((&desk, &hub), entry, variables).await {
-                    Ok(told) => told,
-                    Err(why) => format!("Exec denied {head}\n{why}"),
-                }
+                let denied = |why| Followup::Ended(format!("Exec denied {head}\n{why}"));
+                exec.run_allowed((&desk, &hub), entry, variables).await.unwrap_or_else(denied)
             }
         })
+        .waking(self.settings.wakes)
     }
 
     /// Returns file access with the same policy, used to apply approved file changes.
@@ -145,7 +147,7 @@ impl Exec {
         (desk, hub): (&Desk, &Hub),
         entry: Entry,
         variables: Variables,
-    ) -> Result<String, String> {
+    ) -> Result<Followup, String> {
         let lost = || "It was not run: it is not known any more what it was.".to_owned();
         let not_run = |error: &dyn std::fmt::Display| format!("It was not run: {error}.");
         let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(lost()) };
@@ -162,17 +164,23 @@ impl Exec {
         let agent = AgentId::normalize(&entry.agent);
         let gate = approvals.gate(desk, &agent);
         let words = gate.claim(&entry.id, &self.request(agent, &plan)).await?;
+        let (session, id, command, stop) = (&plan.site.session, &entry.id, entry.shown(), CancellationToken::new());
+        // The answer is used up: if the gateway stops while the command runs, the next start has to know of it.
+        if let Some(Reporter { hub, origin, wakes }) = self.reporter(hub, &plan.site) {
+            let id = entry.command_id();
+            let started = BackgroundCommand { id, command: command.clone(), origin, stop: stop.clone() };
+            hub.command_started(session, started, wakes).await;
+        }
         let job = self.start(&plan, words, Some(&bound.cwd)).await.map_err(|error| not_run(&error))?;
-        let (id, command) = (&entry.id, entry.shown());
-        Ok(match watch((&CancellationToken::new(), &Progress::silent()), &job, plan.wait).await {
+        Ok(match watch((&stop, &Progress::silent()), &job, plan.wait).await {
             Some(outcome) => {
                 let how = outcome.trouble.as_ref().map(|trouble| format!(", {trouble}")).unwrap_or_default();
-                format!("Exec finished (approval {id}{how}): {command}\n{}", job.text().0)
+                Followup::Ended(format!("Exec finished (approval {id}{how}): {command}\n{}", job.text().0))
             }
             None => {
                 let reporter = self.reporter(hub, &plan.site);
-                let name = self.settings.background.add(&plan.site.session, job, reporter).await;
-                format!("Exec running (approval {id}, session {name}): {command}")
+                let name = self.settings.background.add(session, job, reporter).await;
+                Followup::Running(format!("Exec running (approval {id}, session {name}): {command}"))
             }
         })
     }

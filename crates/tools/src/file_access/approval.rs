@@ -3,10 +3,10 @@
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path, path::PathBuf};
 
 use homard_agent::{
-    Hub,
+    CommandOrigin, Hub,
     approval::{
         Bound, Desk, EXPIRES, Entry, FolderSeen, Ticket, bound,
-        follow::{Later, follow},
+        follow::{Followup, Later, follow},
     },
     task,
     tool::{ToolCx, ToolResult},
@@ -29,6 +29,9 @@ struct Stored {
     file_tool: String,
     workspace: PathBuf,
     arguments: Value,
+    /// Who asked for it, and from where. Older versions did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<CommandOrigin>,
 }
 
 /// True if an approval request is about a file change.
@@ -84,7 +87,8 @@ impl FileAccess {
         ] {
             told.insert(name.to_owned(), value.into());
         }
-        let stored = Stored { file_tool: tool.to_owned(), workspace: cx.workdir.clone(), arguments };
+        let origin = Some(CommandOrigin::from(&cx.origin));
+        let stored = Stored { file_tool: tool.to_owned(), workspace: cx.workdir.clone(), arguments, origin };
         let ticket = Ticket {
             id: None,
             agent: cx.session.agent().unwrap_or(hub.agents().default_id()).clone(),
@@ -118,7 +122,7 @@ impl FileAccess {
         let (files, desk) = (self.clone(), desk.clone());
         Later::new(move |entry, _| {
             let (files, desk) = (files.clone(), desk.clone());
-            async move { files.make_allowed(&desk, entry).await }
+            async move { Followup::Ended(files.make_allowed(&desk, entry).await) }
         })
     }
 

@@ -357,6 +357,11 @@ impl Hub {
         self.change(key, |tell| Chore::Reset(reason, tell)).await
     }
 
+    /// Runs the hooks of `/new` because another session replaces this one. The session itself does not change.
+    pub async fn succeeded(&self, key: &SessionKey) -> Result<(), ChangeError> {
+        self.change(key, Chore::Succeeded).await
+    }
+
     /// Deletes a session after stopping its runs and archives its transcript. Returns what was deleted, if it existed.
     pub async fn delete(&self, key: &SessionKey, expected: Option<SessionId>) -> Result<Option<Deleted>, ChangeError> {
         if *key == self.agents().default_id().main_session() {

@@ -15,7 +15,11 @@ use homard_store::{Authority, Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{Lane, Queued, answerer, hooks::News, open::OpenSession};
+use super::{
+    Lane, Queued, answerer,
+    hooks::{News, ResetCause},
+    open::OpenSession,
+};
 use crate::{
     ambient::iso,
     command::own_words,
@@ -94,6 +98,8 @@ pub(crate) enum Chore {
     Patch(Patch, Tell<Record>),
     /// Starts a new transcript; the reason is passed to hooks.
     Reset(&'static str, Tell<Record>),
+    /// Runs the hooks of a new transcript because another session replaces this one, which does not change.
+    Succeeded(Tell<()>),
     /// Records an event for the session's next run.
     Event((String, Authority), Tell<()>),
     /// Changes the session's background commands. The result is true if the record changed.
@@ -129,6 +135,10 @@ impl Lane {
             Chore::Reset(reason, tell) => {
                 let changed = self.reset(reason).await;
                 tell.send(changed).ok();
+            }
+            Chore::Succeeded(tell) => {
+                self.before_reset("new", ResetCause::Method("sessions.create")).await;
+                tell.send(Ok(())).ok();
             }
             Chore::Event((text, by), tell) => {
                 let changed = self.rewrite(|record| Ok(notes::remember(record, &text, by))).await;
@@ -174,7 +184,7 @@ impl Lane {
 
     /// Gives the session a new transcript.
     async fn reset(&mut self, reason: &'static str) -> Result<Record, ChangeError> {
-        self.before_reset(reason, None).await;
+        self.before_reset(reason, ResetCause::Method("sessions.reset")).await;
         let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.session_id());
         let left = self.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
         let record = self.rewrite(|record| Ok(renewed(record, id, at))).await?;

@@ -24,6 +24,17 @@ pub(super) struct News {
     pub(super) reason: &'static str,
 }
 
+/// Cause of a new transcript, or of a session that replaces another.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ResetCause<'a> {
+    /// A chat command.
+    Command(&'a Queued),
+    /// A method of the gateway.
+    Method(&'static str),
+    /// The session was idle for too long.
+    Stale,
+}
+
 impl Queued {
     /// Returns the command word that asked for a new transcript.
     pub(super) fn anew(&self) -> &'static str {
@@ -42,9 +53,8 @@ impl Lane {
         place(&self.hub.setup.agents().of(self.key.agent()), &self.key, session)
     }
 
-    /// Runs hooks before the session gets a new transcript. `by` is the command that asked for it, if any. Returns
-    /// messages for the chat.
-    pub(super) async fn before_reset(&mut self, reason: &str, by: Option<&Queued>) -> Vec<String> {
+    /// Runs hooks before the session gets a new transcript. Returns messages for the chat.
+    pub(super) async fn before_reset(&mut self, reason: &str, cause: ResetCause<'_>) -> Vec<String> {
         let hooks = self.hooks();
         let is_heard = hooks.is_heard("command", reason) || hooks.is_heard("session", "auto-reset");
         if !hooks.has(Point::BeforeReset) && !is_heard {
@@ -67,18 +77,18 @@ impl Lane {
             ("sessionEntry".to_owned(), record),
             ("sessionFile".to_owned(), json!(file)),
         ]);
-        let (kind, action) = match by {
-            Some(queued) => {
+        let (kind, action) = match cause {
+            ResetCause::Command(queued) => {
                 let source = queued.inbound.route.channel.as_deref().unwrap_or("webchat");
                 context.insert("commandSource".to_owned(), source.into());
                 context.insert("senderId".to_owned(), queued.inbound.principal.as_str().into());
                 ("command", reason)
             }
-            None if reason == "reset" => {
-                context.insert("commandSource".to_owned(), "gateway:sessions.reset".into());
+            ResetCause::Method(method) => {
+                context.insert("commandSource".to_owned(), format!("gateway:{method}").into());
                 ("command", reason)
             }
-            None => {
+            ResetCause::Stale => {
                 context.insert("reason".to_owned(), reason.into());
                 ("session", "auto-reset")
             }

@@ -55,6 +55,7 @@ pub(crate) use answerer::{model as answering_model, name as answering};
 pub(crate) use begin::Resume;
 use chores::{Chore, Deletion};
 pub(crate) use control::report;
+use hooks::ResetCause;
 use inbox::{Inbox, Ready, Turn};
 use open::OpenSession;
 use slots::{Lender, Slot};
@@ -363,7 +364,7 @@ impl Lane {
         }
         let brought = queued.bring(&profile, &found.kit, sees).await;
         if queued.inbound.begins_anew() && !queued.is_resumed {
-            queued.news = self.before_reset(queued.anew(), Some(&queued)).await;
+            queued.news = self.before_reset(queued.anew(), ResetCause::Command(&queued)).await;
         }
         let scope = self.begin(&mut queued, &profile, slot, (found, brought)).await;
         if !is_admitted(&queued).await {

@@ -12,7 +12,13 @@ use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow,
 
 use serde_json::json;
 
-use super::{Lane, Queued, chores::renewed, hooks::News, prelude, slots::Class};
+use super::{
+    Lane, Queued,
+    chores::renewed,
+    hooks::{News, ResetCause},
+    prelude,
+    slots::Class,
+};
 use crate::{
     Ambient,
     ambient::iso,
@@ -72,7 +78,7 @@ impl Lane {
             return None;
         }
         if self.is_stale_for(&queued.inbound, at) {
-            self.before_reset("idle", None).await;
+            self.before_reset("idle", ResetCause::Stale).await;
         }
         if let Err(error) = self.open_named(&queued.inbound, at).await {
             self.hub.forget(&queued.tape);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     home::{Home, said},
     probe::node,
+    socket::{connect_as, hear, tell},
 };
 
 /// Creates a hook whose handler is a program; returns its directory.
@@ -302,4 +303,59 @@ fn hooks_hear_of_what_happens_in_a_gateway_and_one_that_hangs_hurts_nobody() {
         all.filter(|cwd| *cwd == folder).count()
     };
     assert_eq!(is_left(&hangs), 0);
+}
+
+/// Methods that do what a command does are heard of as that command. A client's `/new` makes a session that takes the place
+/// of another one, of which hooks hear.
+#[tokio::test]
+async fn hooks_hear_of_sessions_that_methods_begin_anew() {
+    let home = Home::new();
+    let folder = home.state().join("hooks/log");
+    fs::create_dir_all(&folder).unwrap();
+    let matter =
+        "---\nname: log\ndescription: d\nmetadata: {\"openclaw\": {\"events\": [\"command\", \"session\"]}}\n---\n";
+    fs::write(folder.join("HOOK.md"), matter).unwrap();
+    fs::write(folder.join("handler.sh"), "#!/bin/sh\ncat >> heard\necho >> heard\n").unwrap();
+    fs::set_permissions(folder.join("handler.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    home.configure(
+        "{agents: {defaults: {model: 'homard/demo'}}, hooks: {internal: {entries: {log: {enabled: true}}}}}",
+    );
+    let gateway = home.gateway();
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.admin"], &[])).await;
+    for (method, params) in [
+        ("sessions.create", json!({"key": "a", "parentSessionKey": "main", "emitCommandHooks": true})),
+        ("sessions.create", json!({"key": "b", "parentSessionKey": "main"})),
+        ("sessions.create", json!({"key": "c", "emitCommandHooks": true})),
+        ("sessions.reset", json!({"key": "b", "reason": "new"})),
+        ("sessions.reset", json!({"key": "b"})),
+    ] {
+        tell(&mut socket, &json!({"type": "req", "id": "1", "method": method, "params": params})).await;
+        let answer = loop {
+            let frame = hear(&mut socket).await.unwrap();
+            if frame["id"] == "1" {
+                break frame;
+            }
+        };
+        assert_eq!(answer["ok"], true, "{answer}");
+    }
+    let heard = fs::read_to_string(folder.join("heard")).unwrap();
+    let heard: Vec<_> = heard
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            [&event["type"], &event["action"], &event["sessionKey"], &event["context"]["commandSource"]]
+                .map(text)
+                .join(" ")
+        })
+        .collect();
+    assert_eq!(
+        heard,
+        [
+            "command new agent:main:main gateway:sessions.create",
+            "command new agent:main:b gateway:sessions.reset",
+            "command reset agent:main:b gateway:sessions.reset",
+        ]
+    );
 }

@@ -344,13 +344,16 @@ pub struct CreateParams {
     /// Reasoning level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking_level: Option<String>,
+    /// Whether hooks hear `command:new` for the session that it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emit_command_hooks: Option<bool>,
 }
 
 params!(CreateParams, "sessions.create", &[], |_| json!({
     "key": text(), "idempotencyKey": text(), "agentId": text(), "parentSessionKey": text(),
     "label": label(Generation::Four), "displayName": {"type": "string", "minLength": 1, "maxLength": 500},
     "category": label(Generation::Four), "model": text(), "thinkingLevel": text(),
+    "emitCommandHooks": {"type": "boolean"},
 }), no_effect: &[
     ("succeedsParent", "a session that another one follows stays as it is"),
-    ("emitCommandHooks", "hooks are told of the session when its first run begins"),
 ]);

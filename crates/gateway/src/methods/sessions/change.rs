@@ -49,6 +49,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
         category,
         model: chosen,
         thinking_level,
+        emit_command_hooks,
     } = call.params()?;
     let (server, ambient) = (&call.server, call.server.hub.ambient());
     let name = match (key, idempotency_key) {
@@ -58,6 +59,10 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
     };
     let key = meant::<CreateParams>(server, &name, agent_id.as_deref())?;
     let parent = parent_session_key.map(|key| meant::<CreateParams>(server, &key, None)).transpose()?;
+    // Before the session is made: hooks store what was said in the one before it.
+    if let Some(parent) = parent.as_ref().filter(|_| emit_command_hooks == Some(true)) {
+        server.hub.succeeded(parent).await.map_err(|error| refusal(&error))?;
+    }
     let mut changes = Extra::new();
     for (name, value) in [
         ("label", json!(label)),

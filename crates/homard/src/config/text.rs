@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// A text of the config. It may be a secret, so it is not shown in debug output.
+/// A string of the config. It may be a secret, so debug output omits it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]

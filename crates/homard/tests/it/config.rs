@@ -601,7 +601,10 @@ async fn each_generation_gets_what_it_knows() {
     assert_eq!(new["parsed"], old["parsed"]);
     assert!(!new.to_string().contains(HUSH));
     let schema = reader.ask("config.schema", json!({})).await["payload"].clone();
-    assert_eq!(schema["schema"]["properties"]["gateway"]["description"], "Where the gateway listens, and for whom.");
+    assert_eq!(
+        schema["schema"]["properties"]["gateway"]["description"],
+        "Network address, authentication and HTTP endpoints of the gateway."
+    );
     assert_eq!(schema["uiHints"]["gateway.auth.token"]["sensitive"], json!(true));
     assert!(schema["version"].is_string() && schema["generatedAt"].is_string());
     let found = reader.ask("config.schema.lookup", json!({"path": "agents.list[].id"})).await["payload"].clone();

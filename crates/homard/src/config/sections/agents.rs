@@ -23,20 +23,20 @@ use super::{
 };
 use crate::config::Text;
 
-/// Who answers.
+/// The agents and their default settings.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Agents {
-    /// What holds for every agent that does not say otherwise.
+    /// Defaults for all agents. Settings of an agent take precedence.
     #[serde(deserialize_with = "super::object")]
     pub(crate) defaults: Defaults,
-    /// The agents. Without any there is one that is called `main`.
+    /// List of agents. If no agent is configured, there is one with the id `main`.
     #[serde(deserialize_with = "super::objects")]
     pub(in crate::config) list: Vec<Agent>,
-    /// The agents by their ids, as newer versions of OpenClaw write them. They come after those of the list.
+    /// Agents by id, the form that newer versions of OpenClaw write. They are appended to the list.
     #[serde(deserialize_with = "super::named_objects")]
     pub(in crate::config) entries: BTreeMap<String, Agent>,
-    /// What is said of an agent that nobody mentions.
+    /// Settings of the implicit agent `main`.
     #[serde(skip)]
     nobody: Agent,
 }
@@ -74,200 +74,200 @@ impl Agents {
     }
 }
 
-/// What holds for every agent that does not say otherwise.
+/// Defaults for all agents.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Defaults {
-    /// The model that answers, and who else if it does not: `"provider/model"`, or `{primary, fallbacks}`.
+    /// Primary model and its fallbacks: `"provider/model"`, or `{primary, fallbacks}`.
     pub(crate) model: Option<Choice>,
-    /// The model that looks at pictures for the tool `image`, and who else if it does not answer. Default: the agent's own, if it sees.
+    /// Model and fallbacks for the tool `image`. Default: the agent's own model, if it supports image input.
     pub(crate) image_model: Option<Choice>,
-    /// The models that may be chosen for a session, by name; any if there are none.
+    /// Models that can be selected for a session, by name. If empty, any model can be selected.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) models: BTreeMap<String, Listed>,
-    /// The folder that agents live in. The default agent has the folder itself, others one beside it whose name ends with `-<id>`. Default: `workspace` in the state directory.
+    /// Workspace directory of the agents. The default agent uses the directory itself, other agents a sibling directory whose name ends with `-<id>`. Default: `workspace` in the state directory.
     pub(crate) workspace: Option<Text>,
-    /// Which sessions work apart from the agent's workspace.
+    /// Which sessions are sandboxed, with a workspace of their own.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: Sandbox,
-    /// The repository that the prompt names, if it is not the workspace.
+    /// Repository root named in the system prompt, if it is not the workspace.
     pub(crate) repo_root: Option<Text>,
-    /// Whether a new workspace is left without starter files. Default: false.
+    /// Create new workspaces without starter files. Default: false.
     pub(crate) skip_bootstrap: Option<bool>,
-    /// How many characters of one workspace file go into a prompt. Default: 20000.
+    /// Maximum number of characters of one workspace file in the system prompt. Default: 20000.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     pub(crate) bootstrap_max_chars: Option<u64>,
-    /// How many characters of all workspace files go into a prompt. Default: 60000.
+    /// Maximum number of characters of all workspace files in the system prompt. Default: 60000.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     pub(crate) bootstrap_total_max_chars: Option<u64>,
-    /// How long the prompt is: `rich`, `lean` (short instructions, six tools, 2,500 characters of workspace files), `bare` (the agent's name), or `auto`: `lean` for models with a context window below 32,000 tokens, else `rich`. Default: `auto`.
+    /// Length of the system prompt: `rich`, `lean` (short instructions, six tools, 2,500 characters of workspace files), `bare` (the agent's name), or `auto`: `lean` for models with a context window below 32,000 tokens, else `rich`. Default: `auto`.
     pub(crate) prompt_style: Option<Word<Style>>,
-    /// The skills that agents may use, by name; all if nothing is said.
+    /// Skills that agents may use, by name. If not set, all skills are available.
     pub(crate) skills: Option<Vec<String>>,
-    /// The user's time zone, such as `Europe/Berlin`. Default: the machine's.
+    /// Time zone of the user, such as `Europe/Berlin`. Default: the machine's.
     pub(crate) user_timezone: Option<String>,
-    /// How many tokens of context a model has at most, whatever else is known of it.
+    /// Maximum context window of all models in tokens, even if a model supports more.
     pub(crate) context_tokens: Option<u64>,
-    /// How hard models think when a session says nothing: off, minimal, low, medium, high, xhigh. Default: low if the model can, else off.
+    /// Reasoning level if the session sets none: off, minimal, low, medium, high, xhigh. Default: low if the model can, else off.
     pub(crate) thinking_default: Option<Word<Level>>,
-    /// How much of tools is told when a session says nothing: off, on, full. Default: off.
+    /// Verbosity of tool output if the session sets none: off, on, full. Default: off.
     pub(crate) verbose_default: Option<Word<Verbose>>,
-    /// Whether the model's reasoning is shown when a session says nothing: off, on, stream. Default: off.
+    /// Visibility of the model's reasoning if the session sets none: off, on, stream. Default: off.
     pub(crate) reasoning_default: Option<Word<Reasoning>>,
-    /// Whether answers go out to chats in blocks while they are written: off, on. Default: off.
+    /// Send replies to chats in blocks while they are generated: off, on. Default: off.
     pub(crate) block_streaming_default: Option<Word<Switch>>,
-    /// When blocks may go: text_end, while the words come, or message_end, when the message is complete. Default: text_end.
+    /// When blocks are sent: text_end, while the text is generated, or message_end, when the message is complete. Default: text_end.
     pub(crate) block_streaming_break: Option<Word<Break>>,
-    /// How long blocks are, and where they end.
+    /// Size limits and boundaries of blocks.
     #[serde(deserialize_with = "super::object")]
     pub(crate) block_streaming_chunk: BlockChunk,
-    /// How small blocks become one message.
+    /// How small blocks are merged into one message.
     #[serde(deserialize_with = "super::object")]
     pub(crate) block_streaming_coalesce: BlockCoalesce,
-    /// How long to wait between two blocks, as if somebody typed them.
+    /// Pause between two blocks, to imitate a person who types.
     #[serde(deserialize_with = "super::object")]
     pub(crate) human_delay: HumanDelay,
-    /// When a chat shows that an answer is being written: never, instant, thinking, message. Default: instant where somebody waits for it, message in groups.
+    /// When a chat shows the typing indicator: never, instant, thinking, message. Default: instant if the sender expects a reply, message in groups.
     pub(crate) typing_mode: Option<Word<super::typing::Mode>>,
-    /// How often that is shown again, in seconds. Default: 6.
+    /// Refresh interval of the typing indicator in seconds. Default: 6.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     pub(crate) typing_interval_seconds: Option<u64>,
-    /// How long a run may take, in seconds; 0 for as long as it takes. Default: 600.
+    /// Maximum duration of a run in seconds; 0 for no limit. Default: 600.
     pub(crate) timeout_seconds: Option<u64>,
-    /// What a run may do before it is ended.
+    /// Limits at which a run is ended.
     #[serde(deserialize_with = "super::object")]
     pub(crate) run_limits: RunLimits,
-    /// How long models that fail are asked again.
+    /// How long failed model requests are retried.
     #[serde(deserialize_with = "super::object")]
     pub(crate) retry: Retry,
-    /// When a long conversation is made short, and how.
+    /// Compaction of long sessions.
     #[serde(deserialize_with = "super::object")]
     pub(crate) compaction: Compaction,
-    /// Which old tool results are left out of requests. The transcript keeps them.
+    /// Pruning: which old tool results are omitted from requests. The transcript keeps them.
     #[serde(deserialize_with = "super::object")]
     pub(crate) context_pruning: ContextPruning,
-    /// How many runs of conversations are at work at once. Default: 4.
+    /// Maximum number of concurrent runs. Sub-agents, scheduled runs and heartbeats are limited separately. Default: 4.
     pub(crate) max_concurrent: Option<usize>,
-    /// Runs that agents start themselves.
+    /// Sub-agents: runs that agents start themselves.
     #[serde(deserialize_with = "super::object")]
     pub(crate) subagents: Subagents,
-    /// What agents look after by themselves, and when.
+    /// Heartbeat: runs that a timer starts, so that agents can look after open tasks.
     #[serde(deserialize_with = "super::object")]
     pub(crate) heartbeat: Heartbeat,
-    /// How what agents have written down is searched.
+    /// Search in the memory files of agents.
     #[serde(deserialize_with = "super::object")]
     pub(crate) memory_search: MemorySearch,
 }
 
-/// A model that may be chosen.
+/// A model that can be selected.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Listed {
-    /// A short name for it.
+    /// Short name of the model.
     pub(crate) alias: Option<String>,
 }
 
-/// How long a run retries, over all models that it asks, before it fails with the last error.
+/// Maximum time that a run spends on retries, over all candidate models, before it fails with the last error.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Retry {
-    /// How long while a person waits for the answer (`homard agent`, chat clients, channels, HTTP), in seconds; 0 to never ask the same model again. Default: 60.
+    /// Limit in seconds while a person waits for the reply (`homard agent`, chat clients, channels, HTTP); 0 to never retry the same model. Default: 60.
     pub(crate) max_total_seconds: Option<u64>,
-    /// How long otherwise (cron, heartbeats, sub-agents, webhooks), in seconds. Default: 300.
+    /// Limit in seconds for unattended runs (cron, heartbeats, sub-agents, webhooks). Default: 300.
     pub(crate) unattended_max_total_seconds: Option<u64>,
 }
 
-/// What a run may do before it is ended with the reason.
+/// Limits at which a run is ended with an error that names the limit.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RunLimits {
-    /// How often its model may be asked. Default: 250.
+    /// Maximum number of model requests. Default: 250.
     pub(crate) turns: Option<u32>,
-    /// How many tool calls it may make. Default: 1000.
+    /// Maximum number of tool calls. Default: 1000.
     pub(crate) tool_calls: Option<u32>,
-    /// How often in a row it may make the same call and get the same result. Default: 10.
+    /// Maximum number of consecutive identical tool calls with identical results. Default: 10.
     pub(crate) repeats: Option<u32>,
-    /// How many calls in a row may fail. Default: 50.
+    /// Maximum number of consecutive failed tool calls. Default: 50.
     pub(crate) errors: Option<u32>,
-    /// What it may cost, in US dollars. Default: no limit.
+    /// Maximum cost in US dollars. Default: no limit.
     pub(crate) cost_usd: Option<f64>,
 }
 
-/// Runs that agents start themselves.
+/// Sub-agents: runs that agents start themselves.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Subagents {
-    /// How many of them are at work at once. Default: 8.
+    /// Maximum number of concurrent sub-agent runs. Default: 8.
     pub(crate) max_concurrent: Option<usize>,
-    /// Which other agents may be started: ids, or `*` for any. Default: none.
+    /// Ids of other agents that may be started as sub-agents, or `*` for any. Default: none.
     pub(crate) allow_agents: Vec<String>,
-    /// How deep they may start one another; 1 is not at all. Default: 1.
+    /// Maximum nesting depth; with 1, sub-agents cannot start sub-agents. Default: 1.
     pub(crate) max_spawn_depth: Option<usize>,
-    /// How many that one session started are at work at once. Default: 5.
+    /// Maximum number of concurrent sub-agents started by one session. Default: 5.
     pub(crate) max_children_per_agent: Option<usize>,
-    /// The model that answers, as `provider/model`. Default: the agent's own.
+    /// Model of sub-agents, as `provider/model`. Default: the agent's own.
     pub(crate) model: Option<Text>,
-    /// How hard it thinks. Default: as the agent's own.
+    /// Reasoning level of sub-agents. Default: as the agent's own.
     pub(crate) thinking: Option<Word<Level>>,
-    /// How long one may take, in seconds; 0 for the agent's own limit. Default: 0.
+    /// Maximum duration of a sub-agent run in seconds; 0 for the agent's own limit. Default: 0.
     pub(crate) run_timeout_seconds: Option<u64>,
 }
 
-/// An agent.
+/// Settings of one agent.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Agent {
-    /// Its id: letters, digits, `_` and `-`.
+    /// Id of the agent: letters, digits, `_` and `-`.
     pub(crate) id: Option<Text>,
-    /// Whether it answers messages that name no agent. Default: the first in the list does.
+    /// Make this the default agent, which receives messages that name no agent. Default: the first in the list is.
     pub(crate) default: bool,
-    /// Its name for people.
+    /// Display name.
     pub(crate) name: Option<String>,
-    /// The folder that it lives in.
+    /// Workspace directory of the agent.
     pub(crate) workspace: Option<Text>,
-    /// Which of its sessions work apart from that; what it does not say, the defaults do.
+    /// Which of its sessions are sandboxed. Unset keys are taken from `agents.defaults`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: Sandbox,
-    /// Where its credentials are. Default: `agents/<id>/agent` in the state directory.
+    /// Directory of its credentials. Default: `agents/<id>/agent` in the state directory.
     pub(crate) agent_dir: Option<Text>,
-    /// Its model, and who else answers if that one does not.
+    /// Primary model of the agent and its fallbacks.
     pub(crate) model: Option<Choice>,
-    /// The skills that it may use, by name; all if nothing is said, none if the list is empty.
+    /// Skills that the agent may use, by name. If not set, all skills are available; if the list is empty, none.
     pub(crate) skills: Option<Vec<String>>,
-    /// How hard its model thinks when a session says nothing.
+    /// Reasoning level if the session sets none.
     pub(crate) thinking_default: Option<Word<Level>>,
-    /// How much of its tools is told when a session says nothing.
+    /// Verbosity of tool output if the session sets none.
     pub(crate) verbose_default: Option<Word<Verbose>>,
-    /// Whether its model's reasoning is shown when a session says nothing.
+    /// Visibility of the model's reasoning if the session sets none.
     pub(crate) reasoning_default: Option<Word<Reasoning>>,
-    /// How long it waits between two blocks; what it does not say, the defaults do.
+    /// Pause between two blocks. Unset keys are taken from `agents.defaults`.
     #[serde(deserialize_with = "super::maybe_object")]
     pub(crate) human_delay: Option<HumanDelay>,
-    /// What it looks after by itself, and when.
+    /// Heartbeat of the agent.
     #[serde(deserialize_with = "super::maybe_object")]
     pub(crate) heartbeat: Option<Heartbeat>,
-    /// Who it is for people.
+    /// Public identity of the agent: name, theme, emoji and avatar.
     #[serde(deserialize_with = "super::object")]
     pub(crate) identity: Identity,
-    /// Which tools it may use, beside what `tools` says.
+    /// Tool policy of the agent, in addition to `tools`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) tools: AgentTools,
 }
 
-/// Who an agent is for people.
+/// Public identity of an agent.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Identity {
-    /// Its name.
+    /// Display name.
     pub(crate) name: Option<String>,
-    /// What it is like.
+    /// Description of the agent's character.
     pub(crate) theme: Option<String>,
-    /// Its sign.
+    /// Emoji of the agent.
     pub(crate) emoji: Option<String>,
-    /// Its picture: a path in the workspace, or an address.
+    /// Avatar: a path in the workspace, or a URL.
     pub(crate) avatar: Option<String>,
 }
 
@@ -309,9 +309,9 @@ pub(crate) struct Choice {
 #[serde(default)]
 #[derive(Default)]
 struct ChoiceFields {
-    /// The model that answers.
+    /// Primary model, as `provider/model`.
     primary: Option<Text>,
-    /// Who answers if it does not, in this order.
+    /// Fallback models, tried in this order if the primary model fails.
     fallbacks: Option<Vec<Text>>,
 }
 

@@ -8,28 +8,28 @@ use serde::Deserialize;
 use super::{number::at_least_one, object};
 use crate::{config::Text, paths};
 
-/// The audit log.
+/// Settings of the audit log.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Audit {
-    /// Checkpoints: the number and the digest of the last row, sent to places that an intruder on this machine cannot change. Off unless a place is named.
+    /// Checkpoints: the number and the digest of the last row, sent to places that an intruder on this machine cannot change. Disabled unless a destination is set.
     #[serde(deserialize_with = "object")]
     pub(crate) checkpoints: Checkpoints,
 }
 
-/// Where checkpoints are sent.
+/// Destinations of checkpoints.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Checkpoints {
-    /// A file that they are added to, one JSON document a line; best on another disk.
+    /// File to which checkpoints are appended, one JSON document per line; best on another disk.
     pub(crate) file: Option<Text>,
-    /// A syslog server: `host:port` for UDP, or the path of a local socket such as `/dev/log`.
+    /// Syslog server: `host:port` for UDP, or the path of a local socket such as `/dev/log`.
     pub(crate) syslog: Option<Text>,
-    /// An address that they are sent to by HTTP POST, as JSON.
+    /// URL to which checkpoints are sent by HTTP POST, as JSON.
     pub(crate) url: Option<Text>,
-    /// The bearer token for `url`.
+    /// Bearer token for `url`.
     pub(crate) token: Option<Text>,
-    /// How many seconds there are between two checkpoints at least. Default: 60.
+    /// Minimum interval between two checkpoints in seconds. Default: 60.
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(range(min = 1))]
     pub(crate) every_seconds: Option<u64>,

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// In which order credentials are used.
+/// Order in which credentials are used.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Auth {
-    /// The ids of a provider's credentials, first choice first. Those that are not listed are not used.
+    /// Ids of a provider's credentials, in order of preference. Credentials that are not listed are not used.
     pub(crate) order: BTreeMap<String, Vec<String>>,
-    /// What OpenClaw notes of each credential. The credentials themselves are in `auth-profiles.json`.
+    /// Metadata that OpenClaw stores for each credential. The credentials themselves are in `auth-profiles.json`.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     profiles: BTreeMap<String, serde_json::Value>,
 }

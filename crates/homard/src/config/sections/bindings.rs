@@ -5,31 +5,31 @@ use serde::Deserialize;
 
 use super::word::Word;
 
-/// Who is answered by which agent.
+/// Assigns senders to an agent.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Binding {
-    /// The agent.
+    /// Id of the agent.
     pub(crate) agent_id: String,
-    /// Whom it answers.
+    /// Messages that the agent receives.
     #[serde(rename = "match", deserialize_with = "super::object")]
     pub(crate) who: Match,
 }
 
-/// Whom an agent answers: all that is said must be so.
+/// Conditions of a binding; all that are set must match.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Match {
-    /// The channel, such as `telegram`.
+    /// Channel, such as `telegram`.
     pub(crate) channel: String,
-    /// The account on it; `*` for any, nothing for the default account.
+    /// Account of the channel: `*` for any; if not set, the default account.
     pub(crate) account_id: Option<String>,
-    /// The person or group.
+    /// Person or group that the message comes from.
     #[serde(deserialize_with = "super::maybe_object")]
     pub(crate) peer: Option<Peer>,
-    /// The server, where the channel has servers.
+    /// Server id, for channels with servers.
     pub(crate) guild_id: Option<String>,
-    /// The team, where the channel has teams.
+    /// Team id, for channels with teams.
     pub(crate) team_id: Option<String>,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Match {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Peer {
-    /// What it is: direct, group or channel.
+    /// Kind of peer: direct, group or channel.
     pub(crate) kind: Option<Word<Kind>>,
-    /// Its id on the channel.
+    /// Id of the peer on the channel.
     pub(crate) id: String,
 }
 

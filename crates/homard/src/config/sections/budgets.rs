@@ -6,32 +6,32 @@ use serde::Deserialize;
 
 use super::object;
 
-/// What models may take. Whoever would take more is refused before a model is asked.
+/// Limits of token usage and cost. A request that would exceed a limit is refused before it is sent to a model.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Budgets {
-    /// One run.
+    /// Limits per run.
     #[serde(deserialize_with = "object")]
     pub(crate) run: Limit,
-    /// One conversation, until it begins anew.
+    /// Limits per session, until it is reset.
     #[serde(deserialize_with = "object")]
     pub(crate) session: Limit,
-    /// Each agent, on one day (of UTC).
+    /// Limits per agent and day (UTC).
     #[serde(deserialize_with = "object")]
     pub(crate) agent: Limit,
-    /// All of them, on one day (of UTC).
+    /// Limits per day (UTC) for all agents together.
     #[serde(deserialize_with = "object")]
     pub(crate) day: Limit,
 }
 
-/// How much.
+/// A limit of token usage and cost.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Limit {
-    /// US dollars, by the prices of the models. Default: no limit.
+    /// Maximum cost in US dollars, by the prices of the models. Default: no limit.
     #[schemars(range(min = 0.0))]
     pub(crate) cost: Option<f64>,
-    /// Tokens, of prompts and answers. Default: no limit.
+    /// Maximum number of tokens, input and output together. Default: no limit.
     pub(crate) tokens: Option<u64>,
 }
 
@@ -48,11 +48,11 @@ impl Budgets {
     }
 }
 
-/// What is remembered of runs for `homard trace`.
+/// Retention of run timelines for `homard trace`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Trace {
-    /// How many of the newest runs; those of the last day are always remembered. Default: 100000.
+    /// Number of newest runs whose timelines are kept; those of the last day are always kept. Default: 100000.
     #[schemars(range(min = 100, max = 10_000_000))]
     pub(crate) keep_runs: Option<u32>,
 }

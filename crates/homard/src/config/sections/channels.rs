@@ -21,11 +21,11 @@ const CREDENTIALS: [&str; 3] = ["botToken", "tokenFile", "secret"];
 /// Defines the two places for account settings: the channel itself, and each of its accounts.
 macro_rules! accounts {
     ($($(#[$meta:meta])+ $field:ident: $type:ty,)+) => {
-        /// A channel. What it says holds for all of its accounts.
+        /// Settings of a channel. They apply to all of its accounts.
         #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
         #[serde(default, rename_all = "camelCase")]
         pub(crate) struct Channel {
-            /// How many of the user's turns in a direct chat a model sees; 0 for all. Default: 0.
+            /// Maximum number of the user's turns of a direct chat in the context; 0 for all. Default: 0.
             pub(crate) dm_history_limit: Option<usize>,
             /// Direct chats by the peer's id.
             #[serde(deserialize_with = "super::named_objects")]
@@ -34,17 +34,17 @@ macro_rules! accounts {
             #[serde(deserialize_with = "super::named_objects")]
             pub(crate) accounts: BTreeMap<String, Account>,
             $($(#[$meta])+ pub(crate) $field: Option<$type>,)+
-            /// Its keys that need a variable which is not set, and why.
+            /// Keys that reference an environment variable which is not set, with the error.
             #[serde(skip)]
             pub(crate) faults: Vec<(String, String)>,
         }
 
-        /// An account. What it does not say is as the channel has it.
+        /// Settings of an account. Unset keys are taken from the channel.
         #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
         #[serde(default, rename_all = "camelCase")]
         pub(crate) struct Account {
             $($(#[$meta])+ pub(crate) $field: Option<$type>,)+
-            /// Why it must not be used, if a variable that it needs is not set.
+            /// Error that makes the account unusable, if it references an environment variable which is not set.
             #[serde(skip)]
             pub(crate) fault: Option<String>,
         }
@@ -60,53 +60,53 @@ macro_rules! accounts {
 }
 
 accounts! {
-    /// Whether it is used. Default: true.
+    /// Enable this channel or account. Default: true.
     enabled: bool,
-    /// What people call it.
+    /// Display name.
     name: String,
-    /// Telegram: the bot's token. Default: the variable TELEGRAM_BOT_TOKEN, for the only account.
+    /// Telegram: bot token. Default: the variable TELEGRAM_BOT_TOKEN, for the only account.
     bot_token: Text,
-    /// Telegram: the file that has the bot's token.
+    /// Telegram: path of a file that contains the bot token.
     token_file: Text,
-    /// Telegram: the server of the Bot API, if you run your own.
+    /// Telegram: base URL of the Bot API server, if you run your own.
     api_root: String,
-    /// Telegram: the address at which Telegram brings updates, instead of being asked for them.
+    /// Telegram: public URL to which Telegram pushes updates. If not set, updates are polled.
     webhook_url: String,
-    /// Telegram: what Telegram says with each of them: 16 to 256 letters, digits, `_` and `-`.
+    /// Telegram: secret that Telegram sends with each update: 16 to 256 letters, digits, `_` and `-`.
     webhook_secret: Text,
-    /// Telegram: whether an address in a message is shown with a preview. Default: true.
+    /// Telegram: show a preview of links in messages. Default: true.
     link_preview: bool,
-    /// Webhook: what both sides sign with, 16 characters or more.
+    /// Webhook: shared secret for the signatures of both sides, 16 characters or more.
     secret: Text,
-    /// Webhook: where answers are sent to. Without it the peer only speaks.
+    /// Webhook: URL to which replies are sent. If not set, the peer can only send messages.
     url: Text,
-    /// Who may write alone. Default: pairing.
+    /// Who may send direct messages: pairing, allowlist, open or disabled. Default: pairing.
     dm_policy: Word<DmPolicy>,
-    /// The ids that may write, never names; `*` for everybody.
+    /// Sender ids that may write, never names; `*` for everyone.
     allow_from: Vec<Id>,
-    /// Who may write in groups. Default: allowlist.
+    /// Who may write in groups: allowlist, open or disabled. Default: allowlist.
     group_policy: Word<GroupPolicy>,
-    /// The ids that may write in groups. Default: as `allowFrom`.
+    /// Sender ids that may write in groups. Default: as `allowFrom`.
     group_allow_from: Vec<Id>,
-    /// The groups that are listened to, by id; `*` for all others.
+    /// Groups whose messages are read, by id; `*` for all others.
     groups: BTreeMap<String, Group>,
-    /// How many messages of a group that were not for the agent are told with the next one that is. Default: 50.
+    /// Maximum number of earlier group messages not addressed to the agent that are included with the next one that is. Default: 50.
     history_limit: usize,
-    /// Which answers hang on the message that they answer. Default: off.
+    /// Which messages of a reply quote the message they answer: off, first or all. Default: off.
     reply_to_mode: Word<Mode>,
-    /// How many characters a message has at most.
+    /// Maximum number of characters per outgoing message.
     text_chunk_limit: usize,
-    /// Whether answers go out in blocks while they are written. Default: as the agent has it.
+    /// Send replies in blocks while they are generated. Default: as the agent has it.
     block_streaming: bool,
-    /// How an answer is shown while it is written, in one message that grows: off, partial for each new piece of text, block for steps of at least 200 characters. Default: off.
+    /// Show a reply while it is generated, in one message that is edited: off, partial for each new piece of text, block for steps of at least 200 characters. Default: off.
     streaming: Streaming,
-    /// How older files say `streaming`.
+    /// Older name of `streaming`.
     stream_mode: Streaming,
-    /// Which reactions of people are told to the agent with the next message: off, own for those to what it said, all. Default: own.
+    /// Which reactions of people are reported to the agent with the next message: off, own for reactions to its messages, all. Default: own.
     reaction_notifications: Word<Reactions>,
-    /// How many megabytes a file that comes with a message may have. Default: 5.
+    /// Maximum size of a received file in megabytes. Default: 5.
     media_max_mb: f64,
-    /// Who is written to when nobody is named.
+    /// Recipient of messages that name none.
     default_to: String,
 }
 
@@ -206,38 +206,38 @@ impl Account {
     }
 }
 
-/// A direct chat.
+/// Settings of a direct chat.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Chat {
-    /// How many of the user's turns a model sees; 0 for all.
+    /// Maximum number of the user's turns in the context; 0 for all.
     pub(crate) history_limit: Option<usize>,
 }
 
-/// A group.
+/// Settings of a group.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Group {
-    /// Whether it is listened to. Default: true.
+    /// Read messages of this group. Default: true.
     pub(crate) enabled: Option<bool>,
-    /// Whether a message must speak to the agent. Default: true.
+    /// Only respond to messages that are addressed to the agent. Default: true.
     pub(crate) require_mention: Option<bool>,
-    /// The ids that may write there.
+    /// Sender ids that may write in this group.
     pub(crate) allow_from: Option<Vec<Id>>,
-    /// Its topics, by id.
+    /// Topics by id.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) topics: BTreeMap<String, Topic>,
 }
 
-/// A topic of a group. What it does not say is as the group has it.
+/// Settings of a topic in a group. Unset keys are taken from the group.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Topic {
-    /// Whether it is listened to.
+    /// Read messages of this topic.
     pub(crate) enabled: Option<bool>,
-    /// Whether a message must speak to the agent.
+    /// Only respond to messages that are addressed to the agent.
     pub(crate) require_mention: Option<bool>,
-    /// The ids that may write there.
+    /// Sender ids that may write in this topic.
     pub(crate) allow_from: Option<Vec<Id>>,
 }
 

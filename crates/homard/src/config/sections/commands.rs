@@ -5,10 +5,10 @@ use serde::Deserialize;
 
 use super::channels::Id;
 
-/// Who may give commands.
+/// Owners on chat platforms.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Commands {
-    /// You, on chat platforms: channel and id, such as `telegram:123456789`, or `webhook/door:ann` on one account. Whoever is listed has all that you have here. Default: the only person who is let in, if there is only one.
+    /// Senders that are the owner on chat platforms: channel and id, such as `telegram:123456789`, or `webhook/door:ann` for one account. Each listed sender has all of the owner's rights. Default: the only sender who may write, if there is only one.
     pub(crate) owner_allow_from: Vec<Id>,
 }

@@ -7,42 +7,42 @@ use serde::Deserialize;
 use super::word::Word;
 use crate::config::Text;
 
-/// When a long conversation is made short, and how.
+/// Compaction of long sessions.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Compaction {
-    /// Whether it is made short without anybody asking, before it gets too long for the model. Default: true.
+    /// Compact a session automatically before it exceeds the model's context window. Default: true.
     enabled: Option<bool>,
-    /// How much of it is summed up at once: default, as much as the model takes, or safeguard, smaller parts of which more is kept. Default: default.
+    /// How much history is summarized at once: default, as much as the model accepts, or safeguard, smaller parts of which more is kept. Default: default.
     mode: Option<Word<Mode>>,
-    /// How many tokens are kept free for the answer; never more than a quarter of what the model reads. Default: 16384.
+    /// Tokens reserved for the reply; never more than a quarter of the context window. Default: 16384.
     reserve_tokens: Option<u64>,
-    /// What that counts as at least; 0 for no such floor. Default: 20000.
+    /// Lower bound of `reserveTokens`; 0 for none. Default: 20000.
     reserve_tokens_floor: Option<u64>,
-    /// How many tokens of the newest messages stay as they are. Default: 20000.
+    /// Maximum number of tokens of the newest messages that are kept unchanged. Default: 20000.
     keep_recent_tokens: Option<u64>,
-    /// Which part of what the model reads these may take at most, from 0 to 1. Default: 0.5.
+    /// Maximum share of the context window for these messages, from 0 to 1. Default: 0.5.
     #[serde(deserialize_with = "super::number::part")]
     #[schemars(range(min = 0, max = 1))]
     max_history_share: Option<f64>,
-    /// The model that sums up, as `provider/model`. Default: the one that answers.
+    /// Model that writes summaries, as `provider/model`. Default: the run's model.
     pub(crate) model: Option<Text>,
-    /// The silent turn before, in which the agent writes down what it should not forget.
+    /// Memory flush: a silent turn before a compaction, in which the agent stores what it should remember.
     #[serde(deserialize_with = "super::object")]
     memory_flush: MemoryFlush,
 }
 
-/// The silent turn in which an agent writes down what it should not forget.
+/// Memory flush: a silent turn before a compaction, in which the agent stores what it should remember.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct MemoryFlush {
-    /// Whether there is one. Default: true.
+    /// Enable the memory flush. Default: true.
     enabled: Option<bool>,
-    /// How many tokens before the conversation is made short. Default: 4000.
+    /// Number of tokens before the compaction threshold at which the memory flush runs. Default: 4000.
     soft_threshold_tokens: Option<u64>,
-    /// What the agent is asked, in place of the usual words.
+    /// Prompt of the memory flush, in place of the built-in one.
     prompt: Option<Text>,
-    /// What its system prompt says in addition, in place of the usual words.
+    /// Addition to its system prompt, in place of the built-in one.
     system_prompt: Option<Text>,
 }
 

@@ -8,40 +8,40 @@ use serde::Deserialize;
 use super::word::{Named, Word};
 use crate::config::Text;
 
-/// Where the gateway listens, and for whom.
+/// Network address, authentication and HTTP endpoints of the gateway.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Gateway {
-    /// The port. Default: 18789.
+    /// Port that the gateway listens on. Default: 18789.
     pub(crate) port: Option<u16>,
     /// `local`, or `remote` for commands that use another gateway.
     pub(crate) mode: Option<String>,
-    /// For whom it listens: `loopback` is this machine, `lan` every network that it is in, `tailnet` its Tailscale network,
-    /// `custom` the address in `customBindHost`; `auto` is `loopback`. Other machines need TLS, a trusted proxy or
-    /// `allowInsecure`. Default: `loopback`.
+    /// Interfaces to listen on: `loopback` for this machine only, `lan` for all networks of this machine, `tailnet` for its
+    /// Tailscale network, `custom` for the address in `customBindHost`; `auto` is `loopback`. Access from other machines
+    /// requires TLS, a trusted proxy or `allowInsecure`. Default: `loopback`.
     pub(crate) bind: Option<Word<Bind>>,
-    /// The address to listen on with `bind: "custom"`, beside this machine's own.
+    /// Address to listen on with `bind: "custom"`, in addition to loopback.
     pub(crate) custom_bind_host: Option<IpAddr>,
-    /// Answers other machines without TLS, although the secret and every message could be read on the way. Default: false.
+    /// Accept connections from other machines without TLS, although the secret and every message could be read on the way. Default: false.
     pub(crate) allow_insecure: bool,
-    /// How it speaks in secret.
+    /// Encryption of connections (TLS).
     #[serde(deserialize_with = "super::object")]
     pub(crate) tls: Tls,
-    /// The shared secret.
+    /// Shared secret for authentication.
     #[serde(deserialize_with = "super::object")]
     pub(crate) auth: Auth,
-    /// Pages in browsers.
+    /// Control UI and other pages in browsers.
     #[serde(deserialize_with = "super::object")]
     pub(crate) control_ui: ControlUi,
-    /// Addresses of proxies that may say for whom they ask (`X-Forwarded-For`). Requests through any other are refused.
+    /// Addresses of proxies that may report the client address (`X-Forwarded-For`). Requests through any other proxy are refused.
     pub(crate) trusted_proxies: Vec<IpAddr>,
-    /// Another gateway, which commands use in mode `remote`.
+    /// Another gateway, used by commands in mode `remote`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) remote: Remote,
-    /// What is answered over HTTP, for programs that speak to OpenAI.
+    /// OpenAI-compatible HTTP endpoints.
     #[serde(deserialize_with = "super::object")]
     pub(crate) http: Http,
-    /// Which tools `/tools/invoke` may call.
+    /// Tools that `/tools/invoke` may call.
     #[serde(deserialize_with = "super::object")]
     pub(crate) tools: Tools,
 }
@@ -82,29 +82,29 @@ impl Bind {
     }
 }
 
-/// The shared secret.
+/// Shared secret for authentication.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Auth {
-    /// `token` or `password`: which one counts if both are there.
+    /// Which secret is used if both are set: `token` or `password`.
     pub(crate) mode: Option<Word<AuthMode>>,
-    /// The token. Default: one that is made at the first start and kept in the state directory.
+    /// Shared token. Default: one that is generated at the first start and kept in the state directory.
     pub(crate) token: Option<Text>,
-    /// The password.
+    /// Shared password.
     pub(crate) password: Option<Text>,
 }
 
-/// How a gateway speaks in secret.
+/// Encryption of connections (TLS).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Tls {
-    /// Whether it does: then its addresses begin with `wss://` and `https://`.
+    /// Serve TLS. Addresses of the gateway then begin with `wss://` and `https://`.
     pub(crate) enabled: bool,
-    /// Makes a certificate of its own if there is none. Clients know it by its fingerprint. Default: true.
+    /// Generate a self-signed certificate if there is none. Clients verify it by its fingerprint. Default: true.
     pub(crate) auto_generate: bool,
-    /// The certificate, a PEM file. Default: `gateway/tls/gateway-cert.pem` in the state directory.
+    /// Path of the certificate, a PEM file. Default: `gateway/tls/gateway-cert.pem` in the state directory.
     pub(crate) cert_path: Option<Text>,
-    /// Its key, a PEM file. Default: `gateway/tls/gateway-key.pem` in the state directory.
+    /// Path of the private key, a PEM file. Default: `gateway/tls/gateway-key.pem` in the state directory.
     pub(crate) key_path: Option<Text>,
 }
 
@@ -114,71 +114,71 @@ impl Default for Tls {
     }
 }
 
-/// Pages in browsers.
+/// Control UI and other pages in browsers.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ControlUi {
-    /// Where they may come from, beside the gateway itself.
+    /// Origins that pages may connect from, in addition to the gateway's own.
     pub(crate) allowed_origins: Vec<String>,
-    /// The folder of an installed Control UI, such as `node_modules/openclaw/dist/control-ui`. Default: none, and the
-    /// gateway shows a start page of its own.
+    /// Directory of an installed Control UI, such as `node_modules/openclaw/dist/control-ui`. Default: none, and the
+    /// gateway serves its built-in start page.
     pub(crate) root: Option<Text>,
 }
 
-/// Another gateway.
+/// Connection settings of another gateway.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Remote {
-    /// Its address, such as `wss://host:18789`.
+    /// URL of the gateway, such as `wss://host:18789`.
     pub(crate) url: Option<Text>,
-    /// Its token.
+    /// Token of the gateway.
     pub(crate) token: Option<Text>,
-    /// Its password.
+    /// Password of the gateway.
     pub(crate) password: Option<Text>,
-    /// The SHA-256 fingerprint of its certificate, as it prints it. Default: none, and the system must trust the certificate.
+    /// SHA-256 fingerprint of its certificate, as it prints it. Default: none, and the system must trust the certificate.
     pub(crate) tls_fingerprint: Option<Text>,
 }
 
-/// What is answered over HTTP.
+/// OpenAI-compatible HTTP endpoints.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Http {
-    /// One by one.
+    /// Settings per endpoint.
     #[serde(deserialize_with = "super::object")]
     pub(crate) endpoints: Endpoints,
 }
 
-/// What is answered over HTTP, one by one.
+/// Settings per HTTP endpoint.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Endpoints {
-    /// `/v1/chat/completions`.
+    /// Endpoint `/v1/chat/completions`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) chat_completions: ChatCompletions,
-    /// `/v1/responses`.
+    /// Endpoint `/v1/responses`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) responses: Responses,
 }
 
-/// `/v1/chat/completions`.
+/// Endpoint `/v1/chat/completions`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ChatCompletions {
-    /// Whether it is answered.
+    /// Enable the endpoint.
     pub(crate) enabled: bool,
 }
 
-/// `/v1/responses`.
+/// Endpoint `/v1/responses`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Responses {
-    /// Whether it is answered.
+    /// Enable the endpoint.
     pub(crate) enabled: bool,
-    /// How large a request may be. Default: 20000000.
+    /// Maximum size of a request body in bytes. Default: 20000000.
     pub(crate) max_body_bytes: Option<usize>,
 }
 
-/// Which tools `/tools/invoke` may call.
+/// Tools that `/tools/invoke` may call.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Tools {

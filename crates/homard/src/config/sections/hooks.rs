@@ -18,116 +18,116 @@ const PATH: &str = "/hooks";
 /// The only preset.
 pub(in crate::config) const GMAIL: &str = "gmail";
 
-/// What other programs may send to agents.
+/// Webhooks, which start runs and post events, and internal hooks.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Hooks {
-    /// Whether webhooks are answered. They need a token.
+    /// Enable webhooks. They require a token.
     pub(crate) enabled: bool,
-    /// Why webhooks must not be answered, if a variable that they need is not set.
+    /// Error that disables webhooks, if they reference an environment variable which is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
-    /// Where they are. Default: /hooks.
+    /// URL path of webhooks. Default: /hooks.
     pub(crate) path: Option<String>,
-    /// The token that whoever sends one must show. Not the gateway's.
+    /// Token that senders of webhooks must present. It must differ from the gateway's.
     pub(crate) token: Option<Text>,
-    /// How large one may be. Default: 262144.
+    /// Maximum size of a request body in bytes. Default: 262144.
     pub(crate) max_body_bytes: Option<usize>,
-    /// The session of runs that name none. Default: each has its own.
+    /// Session key of runs that name none. Default: a new session for each run.
     pub(crate) default_session_key: Option<Text>,
-    /// Whether a request may name its session.
+    /// Allow requests to set the session key.
     pub(crate) allow_request_session_key: bool,
-    /// How keys of sessions that are named must begin, such as `hook:`. Default: as they like.
+    /// Required prefixes of session keys that are set, such as `hook:`. Default: any key is allowed.
     pub(crate) allowed_session_key_prefixes: Option<Vec<String>>,
-    /// The agents that may be named besides the default one; `*` for all. Default: all.
+    /// Agents that may be named besides the default one; `*` for all. Default: all.
     pub(crate) allowed_agent_ids: Option<Vec<String>>,
-    /// Mappings that are there already: `gmail`. They come after those of `mappings`.
+    /// Built-in mappings to enable: `gmail`. They are matched after `mappings`.
     pub(crate) presets: Vec<String>,
-    /// The folder of modules that transform requests. Default: that of this file.
+    /// Directory of transform modules. Default: that of this file.
     pub(crate) transforms_dir: Option<Text>,
-    /// What is done at other paths; the first that fits counts.
+    /// Mappings for other paths; the first match applies.
     #[serde(deserialize_with = "super::objects")]
     pub(crate) mappings: Vec<Mapping>,
-    /// How the preset `gmail` answers.
+    /// Settings of the preset `gmail`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) gmail: Gmail,
-    /// What runs beside the agents when something happens.
+    /// Internal hooks: scripts that run on events of the gateway.
     #[serde(deserialize_with = "super::object")]
     pub(crate) internal: Internal,
 }
 
-/// What is done with some requests.
+/// Maps matching requests to an action.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Mapping {
-    /// What it is called.
+    /// Name of the mapping.
     pub(crate) id: Option<String>,
-    /// Which requests are meant. Default: all.
+    /// Requests that the mapping applies to. Default: all.
     #[serde(rename = "match", deserialize_with = "super::object")]
     pub(crate) meant: Match,
-    /// `agent` to ask an agent, `wake` to tell the main session something. Default: agent.
+    /// `agent` to start a run, `wake` to post an event to the main session. Default: agent.
     pub(crate) action: Option<Word<Action>>,
-    /// When the main session hears of it: `now` or `next-heartbeat`. Default: now.
+    /// When the main session handles the event: `now` or `next-heartbeat`. Default: now.
     pub(crate) wake_mode: Option<Word<Wake>>,
-    /// What people call it. A template, as the others that follow.
+    /// Display name of the run. This and the following texts are templates.
     pub(crate) name: Option<Text>,
-    /// Who does it. Default: the default agent.
+    /// Agent that runs the request. Default: the default agent.
     pub(crate) agent_id: Option<String>,
-    /// In which session. What fills it is one part of the key.
+    /// Session key of the run. A value that is filled in becomes one segment of the key.
     pub(crate) session_key: Option<Text>,
-    /// What the agent is asked, such as `New mail from {{from}}`.
+    /// Message to the agent, such as `New mail from {{from}}`.
     pub(crate) message_template: Option<Text>,
-    /// What the main session is told.
+    /// Text of the event for the main session.
     pub(crate) text_template: Option<Text>,
-    /// What the event is called by whoever tells of it, such as `{{id}}`: an event is dealt with once.
+    /// Id of the event at its sender, such as `{{id}}`: an event with the same id is processed once.
     pub(crate) idempotency_key: Option<Text>,
-    /// Whether the answer is sent to a chat. Default: true.
+    /// Deliver the reply to a chat. Default: true.
     pub(crate) deliver: Option<bool>,
-    /// Whether the message is taken for your own words, and not for a stranger's.
+    /// Treat the message as written by the owner instead of as untrusted external content.
     pub(crate) allow_unsafe_external_content: bool,
-    /// The chat platform. Default: last, where you talked last.
+    /// Channel to deliver to. Default: last, the channel where the owner wrote last.
     pub(crate) channel: Option<String>,
-    /// The person or group there.
+    /// Recipient on that channel: a person or group.
     pub(crate) to: Option<Text>,
-    /// Who answers, as `provider/model`.
+    /// Model of the run, as `provider/model`.
     pub(crate) model: Option<Text>,
-    /// How hard the model thinks.
+    /// Reasoning level of the run.
     pub(crate) thinking: Option<Text>,
-    /// How long it may take. Default: as long as the agent's other runs.
+    /// Maximum duration of the run in seconds. Default: as long as the agent's other runs.
     pub(crate) timeout_seconds: Option<u64>,
-    /// A module that changes all that.
+    /// Module that transforms the result of the mapping.
     #[serde(deserialize_with = "super::maybe_object")]
     pub(crate) transform: Option<Transform>,
 }
 
-/// Which requests are meant.
+/// Conditions of a mapping.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Match {
-    /// The path beneath that of all webhooks.
+    /// Path of the request, relative to the webhook path.
     pub(crate) path: Option<String>,
-    /// What `source` in the body is.
+    /// Value of `source` in the body.
     pub(crate) source: Option<String>,
 }
 
-/// A module that changes what is made of requests.
+/// Module that transforms the result of a mapping.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub(crate) struct Transform {
-    /// Its file, beneath `hooks.transformsDir`.
+    /// Path of the module, relative to `hooks.transformsDir`.
     pub(crate) module: String,
-    /// The function. Default: the module's own.
+    /// Exported function to call. Default: the module's own.
     pub(crate) export: Option<String>,
 }
 
-/// How the preset `gmail` answers.
+/// Settings of the preset `gmail`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Gmail {
-    /// Who answers, as `provider/model`.
+    /// Model of the run, as `provider/model`.
     pub(crate) model: Option<Text>,
-    /// How hard the model thinks.
+    /// Reasoning level of the run.
     pub(crate) thinking: Option<Text>,
-    /// Whether mails are taken for your own words, and not for strangers'.
+    /// Treat mails as written by the owner instead of as untrusted external content.
     pub(crate) allow_unsafe_external_content: bool,
 }
 

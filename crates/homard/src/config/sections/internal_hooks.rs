@@ -9,76 +9,76 @@ use serde_json::Value;
 use super::plugins::GuardSetting;
 use crate::config::Text;
 
-/// What runs beside the agents when something happens.
+/// Internal hooks: scripts that run on events of the gateway.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Internal {
-    /// Whether hooks run: false for none, true for all but those of a workspace. Default: those whose entries say so.
+    /// Enable hooks: false for none, true for all but those of a workspace. Default: hooks whose entries enable them.
     pub(crate) enabled: Option<bool>,
-    /// What each hook needs, by its key.
+    /// Settings per hook, by its key.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) entries: BTreeMap<String, Entry>,
-    /// Where hooks are found.
+    /// Directories that hooks are loaded from.
     #[serde(deserialize_with = "super::object")]
     pub(crate) load: Load,
-    /// What `homard hooks install` has put where.
+    /// Packages that `homard hooks install` has installed.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) installs: BTreeMap<String, Install>,
-    /// OpenClaw's older way to name handlers. It has no effect: make a folder with a HOOK.md of each.
+    /// OpenClaw's older list of handlers. It has no effect: make a directory with a HOOK.md for each.
     pub(crate) handlers: Vec<Value>,
 }
 
-/// What a hook needs.
+/// Settings of a hook.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Entry {
-    /// Whether it runs. A hook of a workspace needs true here.
+    /// Enable the hook. A hook of a workspace needs true here.
     pub(crate) enabled: Option<bool>,
-    /// Variables that its program finds in its environment.
+    /// Environment variables of its process.
     pub(crate) env: BTreeMap<String, Text>,
-    /// Whether it is a guard: no model is asked if it cannot answer. True, or the list ["agent:bootstrap"], the only event
-    /// that can be refused. Default: false.
+    /// Make the hook a guard: no model request is sent if it fails to answer. True, or the list ["agent:bootstrap"], the
+    /// only event that can be refused. Default: false.
     pub(crate) guard: GuardSetting,
-    /// Settings of its own.
+    /// Settings that the hook itself defines.
     #[serde(flatten)]
     pub(crate) more: BTreeMap<String, Value>,
-    /// Why it must not be used, if a variable that it needs is not set.
+    /// Error that makes the hook unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
 }
 
-/// Where hooks are found.
+/// Directories that hooks are loaded from.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Load {
-    /// More folders to look in. A hook of the same name in the state directory comes before theirs.
+    /// Additional directories. A hook of the same name in the state directory takes precedence.
     pub(crate) extra_dirs: Vec<Text>,
 }
 
-/// What was installed.
+/// An installed package of hooks.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Install {
-    /// How it came: path, archive or npm.
+    /// Kind of source: path, archive or npm.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     source: Option<String>,
-    /// The package that it was.
+    /// Package that it was installed from.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     spec: Option<String>,
-    /// The folder that it was.
+    /// Path that it was installed from.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     source_path: Option<Text>,
-    /// Where it is now.
+    /// Directory that it is installed in.
     pub(crate) install_path: Option<Text>,
-    /// Its version.
+    /// Installed version.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     version: Option<String>,
-    /// When.
+    /// Time of the installation.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     installed_at: Option<String>,
-    /// The hooks that it brought.
+    /// Hooks that the package contains.
     pub(crate) hooks: Vec<String>,
-    /// What tells its content from any other.
+    /// Digest of its files.
     pub(crate) hash: Option<String>,
 }
 

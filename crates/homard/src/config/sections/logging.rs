@@ -6,21 +6,21 @@ use serde::Deserialize;
 use super::word::Word;
 use crate::config::Text;
 
-/// What is written about the work, and where.
+/// Log level, files and redaction.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Logging {
-    /// How much: silent, fatal, error, warn, info, debug, trace. `HOMARD_LOG` comes before it. Default: info for a gateway.
+    /// Log level: silent, fatal, error, warn, info, debug, trace. `HOMARD_LOG` takes precedence. Default: info for a gateway.
     pub(crate) level: Option<Word<Level>>,
-    /// The file that a gateway adds log lines to as JSON, besides those on the terminal. Default: `logs/homard.log` in the state directory.
+    /// File to which a gateway appends log lines as JSON, in addition to the terminal. Default: `logs/homard.log` in the state directory.
     pub(crate) file: Option<Text>,
-    /// How many bytes a log file has; then another is begun. Default: 10485760.
+    /// Size in bytes at which a log file is rotated. Default: 10485760.
     pub(crate) max_file_bytes: Option<u64>,
-    /// How many older log files are kept. Default: 5.
+    /// Number of rotated log files that are kept. Default: 5.
     pub(crate) max_files: Option<usize>,
-    /// How many days they are kept. Default: 14.
+    /// Number of days that rotated log files are kept. Default: 14.
     pub(crate) max_age_days: Option<u64>,
-    /// `tools` or `off`. Secrets are hidden either way.
+    /// `tools` or `off`. Secrets are redacted either way.
     pub(crate) redact_sensitive: Option<Word<Redact>>,
 }
 

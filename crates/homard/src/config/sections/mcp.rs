@@ -18,60 +18,60 @@ use serde::{
 use super::word::Word;
 use crate::{config::Text, paths};
 
-/// Tools of other programs.
+/// Tools of MCP servers.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Mcp {
-    /// The servers, by name: a `command` to start, or a `url`.
+    /// Servers by name: a `command` to start, or a `url`.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) servers: BTreeMap<String, Server>,
 }
 
-/// A server.
+/// Settings of an MCP server.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Server {
-    /// Whether it is used. Default: true.
+    /// Enable the server. Default: true.
     pub(crate) enabled: Option<bool>,
-    /// The program to start. It runs as you, outside the sandbox.
+    /// Program to start. It runs as you, outside the sandbox.
     pub(crate) command: Option<Text>,
-    /// Its arguments.
+    /// Arguments of the program.
     pub(crate) args: Vec<Text>,
-    /// What it finds in its environment besides a few variables such as PATH.
+    /// Environment variables of the program, in addition to a few such as PATH.
     pub(crate) env: BTreeMap<String, Plain>,
-    /// Where it starts. Default: where the gateway was started.
+    /// Working directory of the program. Default: where the gateway was started.
     pub(crate) cwd: Option<Text>,
-    /// Where a server is that speaks streamable HTTP.
+    /// URL of a server that speaks streamable HTTP.
     pub(crate) url: Option<Text>,
-    /// How it is spoken to: stdio, streamable-http. Default: by whether there is a command or a url.
+    /// Transport: stdio, streamable-http. Default: by whether there is a command or a url.
     pub(crate) transport: Option<Word<Transport>>,
-    /// What every request to the url carries.
+    /// HTTP headers sent with every request to the url.
     pub(crate) headers: BTreeMap<String, Plain>,
-    /// How long it may take until it is ready, in milliseconds. Default: 30000.
+    /// Connection timeout in milliseconds, until the server is ready. Default: 30000.
     pub(crate) connection_timeout_ms: Option<u64>,
-    /// How long a call may take, in milliseconds. Default: 60000.
+    /// Timeout of a tool call in milliseconds. Default: 60000.
     pub(crate) request_timeout_ms: Option<u64>,
-    /// Which of its tools are wanted.
+    /// Tools of the server that are offered to agents.
     #[serde(deserialize_with = "super::object")]
     pub(crate) tool_filter: ToolFilter,
-    /// Not supported yet: a server that one signs in to is left out.
+    /// Not supported yet: a server that requires a login is skipped.
     pub(crate) auth: Option<Text>,
-    /// Not supported: certificates are always checked.
+    /// Not supported: certificates are always verified.
     pub(crate) ssl_verify: Option<bool>,
-    /// Not supported yet: a server that wants a certificate is left out.
+    /// Not supported yet: a server that requires a client certificate is skipped.
     pub(crate) client_cert: Option<Text>,
-    /// Why it must not be used, if a variable that it needs is not set.
+    /// Error that makes the server unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
 }
 
-/// Which tools of a server are wanted.
+/// Tools of a server that are offered to agents.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ToolFilter {
-    /// The only ones; a `*` stands for anything. Default: all.
+    /// Names of the tools that are offered; `*` matches anything. Default: all.
     pub(crate) include: Vec<String>,
-    /// Those that are left out, whatever `include` says.
+    /// Names of tools that are excluded, even if `include` matches.
     pub(crate) exclude: Vec<String>,
 }
 

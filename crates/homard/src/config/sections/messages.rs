@@ -11,35 +11,35 @@ use serde::Deserialize;
 
 use super::word::{Named, Word};
 
-/// What becomes of messages.
+/// Handling of incoming and outgoing messages.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Messages {
-    /// What stands before every message of an agent: a text, in which `{model}`, `{modelFull}`, `{provider}`, `{thinkingLevel}` and `{identityName}` are filled in, or `auto` for the agent's name in brackets. Default: nothing.
+    /// Prefix of every message of an agent: a text, in which `{model}`, `{modelFull}`, `{provider}`, `{thinkingLevel}` and `{identityName}` are filled in, or `auto` for the agent's name in brackets. Default: nothing.
     pub(crate) response_prefix: Option<String>,
-    /// What becomes of messages that come while the agent is busy.
+    /// Handling of messages that arrive during a run.
     #[serde(deserialize_with = "super::object")]
     queue: Queue,
-    /// How the sender of a message on a chat platform learns that it waits or is read by the active run: `reaction` on the message, `text` for a short line, or `off`. After half a minute, both say in a line what the session is busy with. Default: `reaction`.
+    /// How the sender of a chat message is informed that it is queued or was steered into the active run: `reaction` on the message, `text` for a short line, or `off`. After half a minute, both send a line that says what the session is busy with. Default: `reaction`.
     queue_status: Option<Word<QueueStatus>>,
-    /// Reactions that tell how a message stands.
+    /// Reactions that show the state of a message.
     #[serde(deserialize_with = "super::object")]
     status_reactions: StatusReactions,
-    /// How messages from chat platforms come in.
+    /// Handling of messages received from chat platforms.
     #[serde(deserialize_with = "super::object")]
     pub(crate) inbound: Inbound,
-    /// How agents take part in groups.
+    /// Behaviour in groups.
     #[serde(deserialize_with = "super::object")]
     pub(crate) group_chat: GroupChat,
 }
 
-/// How messages from chat platforms come in.
+/// Handling of messages received from chat platforms.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Inbound {
-    /// How long somebody must be silent before what they wrote goes to the agent as one message, in milliseconds. Default: 0, each message goes by itself.
+    /// Time in milliseconds that a sender must be silent before their messages are passed to the agent as one. Default: 0, each message is handled by itself.
     debounce_ms: Option<u64>,
-    /// The same for one channel, by its name.
+    /// Debounce time per channel, by its name.
     by_channel: BTreeMap<String, u64>,
 }
 
@@ -51,29 +51,29 @@ impl Inbound {
     }
 }
 
-/// How agents take part in groups.
+/// Behaviour in groups.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct GroupChat {
-    /// What people write when they mean the agent, as regular expressions. Default: its name and its emoji.
+    /// Regular expressions that match a mention of the agent. Default: its name and its emoji.
     pub(crate) mention_patterns: Option<Vec<String>>,
 }
 
-/// What becomes of messages that come while the agent is busy.
+/// Handling of messages that arrive during a run.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Queue {
-    /// Whether they go into the run at work, wait for their own, wait together, or end the run. Default: steer.
+    /// Queue mode: steer into the active run, followup with a run of their own, collect into one later run, steer-backlog for both steer and followup, or interrupt the active run. Default: steer.
     mode: Option<Word<Mode>>,
-    /// The same for one channel, by its name.
+    /// Queue mode per channel, by its name.
     by_channel: BTreeMap<String, Word<Mode>>,
-    /// How long it must be quiet before they are taken, in milliseconds. Default: 500.
+    /// Debounce time in milliseconds before queued messages are processed. Default: 500.
     debounce_ms: Option<u64>,
-    /// The same for one channel, by its name.
+    /// Debounce time per channel, by its name.
     debounce_ms_by_channel: BTreeMap<String, u64>,
-    /// How many wait at most. Default: 20.
+    /// Maximum number of queued messages. Default: 20.
     cap: Option<u64>,
-    /// What becomes of those that are too many: the oldest go, new ones are refused, or the oldest are told in a few words. Default: summarize.
+    /// What is dropped if the queue is full: old for the oldest messages, new for new ones, or summarize for the oldest with a line of each kept. Default: summarize.
     drop: Option<Word<Drop>>,
 }
 
@@ -91,7 +91,7 @@ super::word::words! {
     QueueStatus: "reaction" => Self::Reaction, "text" => Self::Text, "off" => Self::Off;
 }
 
-/// Reactions that tell how a message stands.
+/// Reactions that show the state of a message.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StatusReactions {

@@ -36,80 +36,80 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-/// The whole file.
+/// The config file.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Config {
-    /// The files that it was read from.
+    /// Files that it was read from.
     #[serde(skip)]
     pub(crate) files: Vec<std::path::PathBuf>,
-    /// Who answers.
+    /// The agents and their default settings.
     #[serde(deserialize_with = "object")]
     pub(crate) agents: agents::Agents,
-    /// Where the state of the audit log is copied to.
+    /// Settings of the audit log.
     #[serde(deserialize_with = "object")]
     pub(crate) audit: audit::Audit,
-    /// In which order credentials are used.
+    /// Order in which credentials are used.
     #[serde(deserialize_with = "object")]
     pub(crate) auth: auth::Auth,
-    /// Which agent answers whom; the first that fits best.
+    /// Which agent receives which messages; the most specific match applies, the first of equals.
     #[serde(deserialize_with = "objects")]
     pub(crate) bindings: Vec<bindings::Binding>,
-    /// What models may take.
+    /// Limits of token usage and cost.
     #[serde(deserialize_with = "object")]
     pub(crate) budgets: budgets::Budgets,
-    /// The chats that agents take part in, by name.
+    /// Chat platforms, by name.
     #[serde(deserialize_with = "named_objects")]
     pub(crate) channels: BTreeMap<String, channels::Channel>,
-    /// Who may give commands on chat platforms.
+    /// Owners on chat platforms.
     #[serde(deserialize_with = "object")]
     pub(crate) commands: commands::Commands,
-    /// Jobs at set times.
+    /// Scheduled jobs.
     #[serde(deserialize_with = "object")]
     pub(crate) cron: schedule::Cron,
-    /// Variables for `${NAME}` in this file and for skills, where the environment does not have them: `{vars: {NAME: "value"}}`, or the names themselves.
+    /// Values for `${NAME}` in this file and for skills, where the environment does not set them: `{vars: {NAME: "value"}}`, or the names themselves.
     #[allow(dead_code, reason = "used while the file is read")]
     env: BTreeMap<String, serde_json::Value>,
-    /// Where the gateway listens, and for whom.
+    /// Network address, authentication and HTTP endpoints of the gateway.
     #[serde(deserialize_with = "object")]
     pub(crate) gateway: gateway::Gateway,
-    /// What other programs may send to agents, and what runs beside them.
+    /// Webhooks and internal hooks.
     #[serde(deserialize_with = "object")]
     pub(crate) hooks: hooks::Hooks,
-    /// What is written about the work, and where.
+    /// Log level, files and redaction.
     #[serde(deserialize_with = "object")]
     pub(crate) logging: logging::Logging,
-    /// Tools of other programs, through the Model Context Protocol.
+    /// Tools of external servers, through the Model Context Protocol.
     #[serde(deserialize_with = "object")]
     pub(crate) mcp: mcp::Mcp,
-    /// What agents have written down.
+    /// Memory of agents.
     #[serde(deserialize_with = "object")]
     pub(crate) memory: memory::Memory,
-    /// What becomes of messages.
+    /// Handling of incoming and outgoing messages.
     #[serde(deserialize_with = "object")]
     pub(crate) messages: messages::Messages,
-    /// Who wrote this file last.
+    /// Metadata of the last write to this file.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     meta: BTreeMap<String, serde_json::Value>,
-    /// Providers and what they offer.
+    /// Model providers and their models.
     #[serde(deserialize_with = "object")]
     pub(crate) models: models::Models,
-    /// Programs of others that take part in what agents do.
+    /// Plugins and their settings.
     #[serde(deserialize_with = "object")]
     pub(crate) plugins: plugins::Plugins,
-    /// Which conversation a message belongs to, and when one begins anew.
+    /// Session routing and automatic resets.
     #[serde(deserialize_with = "object")]
     pub(crate) session: session::Session,
-    /// What agents can read how to do.
+    /// Skills and their settings.
     #[serde(deserialize_with = "object")]
     pub(crate) skills: skills::Skills,
-    /// What agents may do.
+    /// Tool policies and settings of tools.
     #[serde(deserialize_with = "object")]
     pub(crate) tools: tools::Tools,
-    /// What is remembered of runs.
+    /// Retention of run timelines.
     #[serde(deserialize_with = "object")]
     pub(crate) trace: budgets::Trace,
-    /// What OpenClaw's setup noted.
+    /// Notes of OpenClaw's setup wizard.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     wizard: BTreeMap<String, serde_json::Value>,
 }

@@ -12,13 +12,13 @@ use serde::Deserialize;
 use super::word::Word;
 use crate::config::Text;
 
-/// Providers and what they offer.
+/// Model providers and their models.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Models {
-    /// `merge`: beside the built-in catalogue; `replace`: in its place. Default: merge.
+    /// `merge`: in addition to the built-in catalogue; `replace`: instead of it. Default: merge.
     mode: Option<Word<Mode>>,
-    /// The providers, by name.
+    /// Providers by name.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) providers: BTreeMap<String, Provider>,
 }
@@ -27,81 +27,81 @@ super::word::words! {
     Mode: "merge" => Self::Merge, "replace" => Self::Replace;
 }
 
-/// A server that answers.
+/// Settings of a model provider.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Provider {
-    /// Where it is.
+    /// Base URL of the API.
     pub(crate) base_url: Option<Text>,
-    /// Its key; better as `"${NAME}"`, with the key in the environment.
+    /// API key; better as `"${NAME}"`, with the key in the environment.
     pub(crate) api_key: Option<Text>,
-    /// What the key is: `token` and `oauth` are sent as a bearer.
+    /// Kind of the key: `token` and `oauth` are sent as a bearer token.
     pub(crate) auth: Option<String>,
-    /// Whether the key is sent as a bearer, too, where the wire has another header for it.
+    /// Also send the key as a bearer token, for APIs that use another header for it.
     pub(crate) auth_header: bool,
-    /// The API that it speaks: openai-completions, openai-responses, anthropic-messages, google-generative-ai. Default: that of a known provider, or what a probe finds at the first request.
+    /// Wire API: openai-completions, openai-responses, anthropic-messages, google-generative-ai. Default: that of a known provider, or what a probe finds at the first request.
     pub(crate) api: Option<String>,
-    /// More headers for every request.
+    /// Additional HTTP headers of every request.
     pub(crate) headers: BTreeMap<String, Text>,
-    /// How long its models may say nothing before a request is given up, in seconds. Default: 120, more for a server on a private network.
+    /// Idle timeout of a request in seconds: how long a model may send nothing. Default: 120, more for a server on a private network.
     #[schemars(range(min = 1))]
     pub(crate) timeout_seconds: Option<u64>,
-    /// What it offers.
+    /// Models of the provider.
     #[serde(deserialize_with = "super::objects")]
     pub(crate) models: Vec<Offer>,
-    /// Why its key must not be used, if a variable that it needs is not set.
+    /// Error that makes the key unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub(crate) key_fault: Option<String>,
-    /// Why it must not be used, if a variable that it needs is not set.
+    /// Error that makes the provider unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
 }
 
-/// A model at a provider.
+/// A model of a provider.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Offer {
-    /// Its name at the provider.
+    /// Id of the model at the provider.
     id: Text,
-    /// Its name for people.
+    /// Display name.
     #[serde(default)]
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     name: Option<String>,
-    /// The wire, if it is not the provider's.
+    /// Wire API, if it differs from the provider's.
     #[serde(default)]
     api: Option<String>,
-    /// How many tokens fit into its context.
+    /// Context window in tokens.
     #[serde(default)]
     context_window: Option<u64>,
-    /// How many tokens it may write.
+    /// Maximum number of output tokens.
     #[serde(default)]
     max_tokens: Option<u64>,
-    /// Whether it thinks before it answers.
+    /// True if the model supports reasoning.
     #[serde(default)]
     reasoning: Option<bool>,
-    /// What it reads: `text`, `image`.
+    /// Input types: `text`, `image`.
     #[serde(default)]
     input: Option<Vec<String>>,
-    /// What it costs.
+    /// Prices of the model.
     #[serde(default, deserialize_with = "super::maybe_object")]
     cost: Option<Cost>,
-    /// How long it may say nothing before a request is given up, in seconds. Default: that of the provider.
+    /// Idle timeout of a request in seconds. Default: that of the provider.
     #[serde(default)]
     #[schemars(range(min = 1))]
     timeout_seconds: Option<u64>,
 }
 
-/// US dollars for a million tokens.
+/// Prices in US dollars per million tokens.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Cost {
-    /// Of the prompt.
+    /// Price of input tokens.
     input: f64,
-    /// Of the answer.
+    /// Price of output tokens.
     output: f64,
-    /// Of the prompt, read from the provider's cache.
+    /// Price of input tokens read from the provider's cache.
     cache_read: f64,
-    /// Of the prompt, written to the provider's cache.
+    /// Price of input tokens written to the provider's cache.
     cache_write: f64,
 }
 

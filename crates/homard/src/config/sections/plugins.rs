@@ -15,70 +15,70 @@ use crate::{
     paths::{self, Paths},
 };
 
-/// Programs of others that take part in the loop.
+/// Plugins and their settings.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Plugins {
-    /// Whether there are plugins at all. Default: true.
+    /// Enable plugins. Default: true.
     pub(crate) enabled: Option<bool>,
-    /// The only plugins that may be on, by their ids; those that are listed are on. Default: all may be.
+    /// Ids of the only plugins that may be enabled; those that are listed are enabled. Default: all may be.
     pub(crate) allow: Vec<String>,
-    /// Plugins that stay off, whatever else is said of them.
+    /// Ids of plugins that stay disabled, whatever other keys say.
     pub(crate) deny: Vec<String>,
-    /// Where plugins are found.
+    /// Directories that plugins are loaded from.
     #[serde(deserialize_with = "super::object")]
     pub(crate) load: Load,
-    /// Who has a place that only one can have.
+    /// Exclusive roles, each held by at most one plugin.
     #[serde(deserialize_with = "super::object")]
     pub(crate) slots: Slots,
-    /// What is said of each plugin, by its id.
+    /// Settings per plugin, by its id.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) entries: BTreeMap<String, Entry>,
-    /// What `homard plugins install` has put where.
+    /// Plugins that `homard plugins install` has installed.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) installs: BTreeMap<String, Install>,
-    /// The Node that runs OpenClaw's plugins, 22 or newer. Default: the one of the PATH.
+    /// Node that runs OpenClaw's plugins, 22 or newer. Default: the one of the PATH.
     pub(crate) node: Option<Text>,
 }
 
-/// Where plugins are found.
+/// Directories that plugins are loaded from.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Load {
-    /// Plugins, or folders of plugins, beside the usual places. They come before all others of the same id.
+    /// Plugins, or directories of plugins, in addition to the default locations. They take precedence over others of the same id.
     pub(crate) paths: Vec<Text>,
-    /// Whether plugins in a workspace may be on, where the agent itself can write.
+    /// Allow plugins of a workspace, where the agent itself can write.
     pub(crate) workspace: bool,
 }
 
-/// Who has a place that only one can have.
+/// Exclusive roles, each held by at most one plugin.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Slots {
-    /// The plugin that is the memory; none for nobody. Default: any that is on.
+    /// Id of the plugin that provides the memory; `none` for no plugin. Default: any that is enabled.
     pub(crate) memory: Option<String>,
 }
 
-/// What is said of a plugin.
+/// Settings of a plugin.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Entry {
-    /// Whether it is on. Default: false.
+    /// Enable the plugin. Default: false.
     pub(crate) enabled: Option<bool>,
-    /// Settings of its own, as its manifest describes them.
+    /// Settings that the plugin itself defines, as its manifest describes them.
     #[serde(deserialize_with = "super::maybe_object")]
     pub(crate) config: Option<BTreeMap<String, Value>>,
-    /// Variables for its process. One with a homard.plugin.json gets those that it lists under `rights.env`.
+    /// Environment variables of its process. A plugin with a homard.plugin.json receives those that it lists under `rights.env`.
     pub(crate) env: BTreeMap<String, Text>,
-    /// Its part in the loop.
+    /// Deadlines and rights of its hooks.
     #[serde(deserialize_with = "super::object")]
     pub(crate) hooks: EntryHooks,
-    /// Whether a plugin of OpenClaw gets a Node process of its own.
+    /// Run a plugin of OpenClaw in a Node process of its own.
     pub(crate) isolated: bool,
-    /// Which of its hooks are guards, without whose answer nothing happens there: true for all, or a list of hooks such as
-    /// before_tool_call, tool_result_persist, message_sending, or agent:bootstrap. Default: those that it declares itself.
+    /// Which of its hooks are guards, whose operation is blocked if they do not answer: true for all, or a list of hooks such
+    /// as before_tool_call, tool_result_persist, message_sending, or agent:bootstrap. Default: those that it declares itself.
     pub(crate) guard: GuardSetting,
-    /// Why it must not be used, if a variable that it needs is not set.
+    /// Error that makes the plugin unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
 }
@@ -106,42 +106,42 @@ impl GuardSetting {
     }
 }
 
-/// A plugin's part in the loop.
+/// Deadlines and rights of a plugin's hooks.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct EntryHooks {
-    /// How long each of its hooks may take, in milliseconds, at most 600000. Default: what the plugin says, or 5000.
+    /// Timeout of each of its hooks in milliseconds, at most 600000. Default: what the plugin declares, or 5000.
     pub(crate) timeout_ms: Option<u64>,
-    /// How long one hook may take, by its name, in milliseconds.
+    /// Timeouts of single hooks in milliseconds, by name.
     pub(crate) timeouts: BTreeMap<String, u64>,
-    /// Whether it may put words into prompts. Default: true.
+    /// Allow the plugin to modify prompts. Default: true.
     pub(crate) allow_prompt_injection: Option<bool>,
 }
 
-/// What was installed.
+/// An installed plugin.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Install {
-    /// How it came: path, archive or npm.
+    /// Kind of source: path, archive or npm.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     source: Option<String>,
-    /// The package that it was.
+    /// Package that it was installed from.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     spec: Option<String>,
-    /// The folder that it was.
+    /// Path that it was installed from.
     pub(crate) source_path: Option<Text>,
-    /// Where it is now.
+    /// Directory that it is installed in.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     install_path: Option<Text>,
-    /// Its version.
+    /// Installed version.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     version: Option<String>,
-    /// When.
+    /// Time of the installation.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     installed_at: Option<String>,
-    /// What its files added up to. If they add up to something else, it is not started.
+    /// Digest of its files. If the files do not match it, the plugin is not started.
     pub(crate) hash: Option<String>,
-    /// What it guarded. While the plugin is on and does not stand there, nothing is done there.
+    /// Operations that it guarded when it was installed. While the plugin is enabled but does not guard them, they are blocked.
     pub(crate) guard: Vec<String>,
 }
 

@@ -8,68 +8,68 @@ use serde::Deserialize;
 
 use super::word::Word;
 
-/// Which old tool results are left out of requests. The transcript keeps them.
+/// Pruning: which old tool results are omitted from requests. The transcript keeps them.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ContextPruning {
-    /// Whether some are: off, or cache-ttl, those that Anthropic's cache has lost anyway. Default: off.
+    /// Pruning mode: off, or cache-ttl to prune results that have expired from Anthropic's prompt cache. Default: off.
     mode: Option<Word<Mode>>,
-    /// How long that cache lasts, such as `5m` or `1h`. Default: 5m.
+    /// Lifetime of that cache, such as `5m` or `1h`. Default: 5m.
     #[serde(deserialize_with = "super::schedule::duration")]
     #[schemars(with = "Option<String>")]
     ttl: Option<Duration>,
-    /// How many of the last answers are left alone, with everything behind them. Default: 3.
+    /// Number of last assistant messages that are never pruned, with everything after them. Default: 3.
     keep_last_assistants: Option<usize>,
-    /// Which part of what the model reads must be full before long results lose their middle, from 0 to 1. Default: 0.3.
+    /// Share of the context window that must be in use before long results lose their middle, from 0 to 1. Default: 0.3.
     #[serde(deserialize_with = "super::number::part")]
     #[schemars(range(min = 0, max = 1))]
     soft_trim_ratio: Option<f64>,
-    /// Which part must be full before results are left out, oldest first, from 0 to 1. Default: 0.5.
+    /// Share of the context window that must be in use before results are omitted, oldest first, from 0 to 1. Default: 0.5.
     #[serde(deserialize_with = "super::number::part")]
     #[schemars(range(min = 0, max = 1))]
     hard_clear_ratio: Option<f64>,
-    /// How many characters they must have together before any is left out. Default: 50000.
+    /// Minimum total number of characters of prunable results before any is omitted. Default: 50000.
     min_prunable_tool_chars: Option<u64>,
-    /// How much is left of long results.
+    /// How long results are shortened.
     #[serde(deserialize_with = "super::object")]
     soft_trim: SoftTrim,
-    /// Whether results are left out.
+    /// How results are omitted.
     #[serde(deserialize_with = "super::object")]
     hard_clear: HardClear,
-    /// Of which tools.
+    /// Tools whose results may be pruned.
     #[serde(deserialize_with = "super::object")]
     tools: Tools,
 }
 
-/// How much is left of long results.
+/// How long results are shortened.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct SoftTrim {
-    /// Above how many characters they are long. Default: 4000.
+    /// Number of characters above which a result is shortened. Default: 4000.
     max_chars: Option<usize>,
-    /// How many characters are left of their beginning. Default: 1500.
+    /// Number of characters kept of its beginning. Default: 1500.
     head_chars: Option<usize>,
-    /// How many characters are left of their end. Default: 1500.
+    /// Number of characters kept of its end. Default: 1500.
     tail_chars: Option<usize>,
 }
 
-/// Whether results are left out.
+/// How results are omitted.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct HardClear {
-    /// Whether they are; otherwise they only lose their middle. Default: true.
+    /// Omit results; if false, they are only shortened. Default: true.
     enabled: Option<bool>,
-    /// What stands for a result that was left out. Default: a sentence that says so.
+    /// Placeholder for an omitted result. Default: a sentence that says so.
     placeholder: Option<String>,
 }
 
-/// Of which tools.
+/// Tools whose results may be pruned.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Tools {
-    /// Only of these, by name; `*` stands for anything. Default: of all.
+    /// Names of the tools whose results may be pruned; `*` matches anything. Default: all.
     allow: Vec<String>,
-    /// Never of these; this counts before `allow`.
+    /// Names of tools whose results are never pruned; takes precedence over `allow`.
     deny: Vec<String>,
 }
 

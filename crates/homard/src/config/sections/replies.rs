@@ -16,47 +16,47 @@ use super::{Config, agents::Agent, word::Word};
 /// Default minimum and maximum delay of `custom`, in milliseconds.
 const WAITS: (u64, u64) = (800, 2500);
 
-/// How long blocks are, and where they end.
+/// Size limits and boundaries of blocks.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct BlockChunk {
-    /// No block is cut shorter than this many characters, as long as there is another way. Default: 800.
+    /// Minimum number of characters of a block, where the text allows it. Default: 800.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     min_chars: Option<u64>,
-    /// No block has more characters; never more than a channel takes. Default: 1200.
+    /// Maximum number of characters of a block; never more than the channel's limit. Default: 1200.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     max_chars: Option<u64>,
-    /// Where a block likes to end: before a blank line, at the end of a line, or of a sentence. Default: paragraph.
+    /// Preferred end of a block: paragraph (before a blank line), newline (at the end of a line), or sentence. Default: paragraph.
     break_preference: Option<Word<Prefer>>,
 }
 
-/// How small blocks become one message.
+/// How small blocks are merged into one message.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct BlockCoalesce {
-    /// A message of fewer characters waits for more. Default: what the channel likes, or that of a block.
+    /// Minimum number of characters of a message; shorter ones wait for more text. Default: the channel's preference, or that of a block.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     min_chars: Option<u64>,
-    /// No message that was put together has more characters. Default: what a channel takes, or 4000.
+    /// Maximum number of characters of a merged message. Default: the channel's limit, or 4000.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     max_chars: Option<u64>,
-    /// How long nothing must come until a message goes, in milliseconds; 0 for never. Default: 1000.
+    /// Idle time in milliseconds after which a waiting message is sent; 0 for never. Default: 1000.
     idle_ms: Option<u64>,
 }
 
-/// How long to wait between two blocks, as if somebody typed them.
+/// Pause between two blocks, to imitate a person who types.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct HumanDelay {
-    /// Not at all, as long as a person takes (0.8 to 2.5 s), or as long as the other two keys say. Default: off.
+    /// Pause between two blocks: off for none, natural for 0.8 to 2.5 s, or custom for `minMs` to `maxMs`. Default: off.
     mode: Option<Word<Pace>>,
-    /// The shortest wait of custom, in milliseconds. Default: 800.
+    /// Minimum pause of custom, in milliseconds. Default: 800.
     min_ms: Option<u64>,
-    /// The longest wait of custom, in milliseconds. Default: 2500.
+    /// Maximum pause of custom, in milliseconds. Default: 2500.
     max_ms: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::word::Word;
 use crate::config::Text;
 
-/// Which sessions are sandboxed, and where they work.
+/// Which sessions are sandboxed, and their workspaces.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Sandbox {
@@ -15,13 +15,13 @@ pub(crate) struct Sandbox {
     pub(crate) mode: Option<Word<SandboxMode>>,
     /// Which sandboxed sessions share a workspace: session for none, agent for those of one agent, shared for all. Default: agent.
     pub(crate) scope: Option<Word<SandboxScope>>,
-    /// OpenClaw's older way to say scope: true is session, false is shared.
+    /// OpenClaw's older key for `scope`: true is session, false is shared.
     pub(crate) per_session: Option<bool>,
-    /// What sandboxed sessions may do with the agent's own workspace: none to not see it, ro to read it, rw to work in it. Default: none.
+    /// Access of sandboxed sessions to the agent's own workspace: none, ro to read it, rw to work in it. Default: none.
     pub(crate) workspace_access: Option<Word<WorkspaceAccess>>,
-    /// The folder with the workspaces of sandboxed sessions. Default: `sandboxes` in the state directory.
+    /// Directory of the workspaces of sandboxed sessions. Default: `sandboxes` in the state directory.
     pub(crate) workspace_root: Option<Text>,
-    /// Which sessions the tools of a sandboxed session see: spawned for its own and those that it started, all for as many as others see. Default: spawned.
+    /// Sessions that the tools of a sandboxed session can see: spawned for itself and the sessions that it started, all for the same as in other sessions. Default: spawned.
     pub(crate) session_tools_visibility: Option<Word<SessionToolsVisibility>>,
 }
 

@@ -13,47 +13,47 @@ use serde::{
 
 use crate::config::Text;
 
-/// Jobs at set times.
+/// Scheduled jobs.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Cron {
-    /// Whether jobs run. Default: true.
+    /// Run scheduled jobs. Default: true.
     pub(crate) enabled: Option<bool>,
-    /// The file of the jobs. Default: `cron/jobs.json` in the state directory.
+    /// Path of the job file. Default: `cron/jobs.json` in the state directory.
     pub(crate) store: Option<Text>,
 }
 
-/// A heartbeat; what an agent's own does not say is taken from that of all.
+/// Heartbeat settings. Keys that an agent does not set are taken from `agents.defaults.heartbeat`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Heartbeat {
-    /// How often, such as `30m` or `1h`; `0m` for never. Default: 30m.
+    /// Interval between heartbeats, such as `30m` or `1h`; `0m` for never. Default: 30m.
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "Option<String>")]
     every: Option<Duration>,
-    /// The hours of the day in which the agent may look.
+    /// Hours of the day in which heartbeats run.
     #[serde(deserialize_with = "super::maybe_object")]
     active_hours: Option<ActiveHours>,
-    /// What the agent is asked.
+    /// Prompt of a heartbeat.
     prompt: Option<Text>,
-    /// How long an answer that says that nothing is the matter may be, in characters, to be kept from the user. Default: 300.
+    /// Maximum length in characters of a reply that reports nothing, up to which it is not delivered. Default: 300.
     ack_max_chars: Option<usize>,
-    /// Where findings go: `last` (the chat in which the owner wrote last), `none`, or the name of a channel. Default: last.
+    /// Where findings are delivered: `last` (the chat in which the owner wrote last), `none`, or the name of a channel. Default: last.
     target: Option<Text>,
-    /// Who gets them on that channel. Default: the last chat there.
+    /// Recipient on that channel. Default: the last chat there.
     to: Option<Text>,
-    /// The account of the channel that sends them. Default: that of the last chat there.
+    /// Account of the channel that sends them. Default: that of the last chat there.
     account_id: Option<Text>,
 }
 
-/// When an agent may look.
+/// Hours of the day in which heartbeats run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 struct ActiveHours {
-    /// From when, as `HH:MM`.
+    /// Start, as `HH:MM`.
     start: Option<String>,
-    /// Until when, as `HH:MM`; `24:00` is midnight.
+    /// End, as `HH:MM`; `24:00` is midnight.
     end: Option<String>,
-    /// In which time zone. Default: the machine's.
+    /// Time zone of both. Default: the machine's.
     timezone: Option<String>,
 }
 

@@ -12,66 +12,66 @@ use serde::{Deserialize, Deserializer};
 
 use super::{number::Whole, word::Word};
 
-/// Which conversation a message belongs to, and when one begins anew.
+/// Session routing and automatic resets.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Session {
-    /// The main conversation is always called `main`; another name here has no effect.
+    /// Key of the main session. It is always `main`; another value has no effect.
     pub(crate) main_key: Option<String>,
-    /// Which conversation a direct message belongs to: main, per-peer, per-channel-peer, per-account-channel-peer. Default: main for the owner, per-channel-peer for anybody else.
+    /// Session of a direct message: main, per-peer, per-channel-peer, per-account-channel-peer. Default: main for the owner, per-channel-peer for other senders.
     pub(crate) dm_scope: Option<Word<DmScope>>,
-    /// Names of one person on several channels, as `{ann: ["telegram:1", "slack:U2"]}`.
+    /// Ids of one person on several channels, as `{ann: ["telegram:1", "slack:U2"]}`.
     pub(crate) identity_links: BTreeMap<String, Vec<String>>,
-    /// The words that begin a new transcript. Default: `/new` and `/reset`.
+    /// Messages that reset the session. Default: `/new` and `/reset`.
     reset_triggers: Option<Vec<String>>,
-    /// When a conversation begins anew by itself. Default: never.
+    /// When a session is reset automatically. Default: never.
     #[serde(deserialize_with = "super::maybe_object")]
     reset: Option<Reset>,
-    /// The same for one kind of conversation.
+    /// Reset rules per kind of chat.
     #[serde(deserialize_with = "super::object")]
     reset_by_type: ByType,
-    /// The same for one channel, by its name.
+    /// Reset rules per channel, by its name.
     #[serde(deserialize_with = "super::named_objects")]
     reset_by_channel: BTreeMap<String, Reset>,
-    /// As `agents.defaults.typingMode`, and before it.
+    /// As `agents.defaults.typingMode`; takes precedence over it.
     pub(crate) typing_mode: Option<Word<super::typing::Mode>>,
-    /// As `agents.defaults.typingIntervalSeconds`, and behind it.
+    /// As `agents.defaults.typingIntervalSeconds`, which takes precedence.
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     pub(crate) typing_interval_seconds: Option<u64>,
-    /// How older files say `reset: {mode: "idle"}`.
+    /// Older form of `reset: {mode: "idle"}`.
     #[serde(deserialize_with = "minutes")]
     idle_minutes: Option<u64>,
 }
 
-/// One rule for each kind of conversation.
+/// Reset rules per kind of chat.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct ByType {
-    /// In threads.
+    /// Rule for threads.
     #[serde(deserialize_with = "super::maybe_object")]
     thread: Option<Reset>,
-    /// In groups.
+    /// Rule for groups.
     #[serde(deserialize_with = "super::maybe_object")]
     group: Option<Reset>,
-    /// In direct chats.
+    /// Rule for direct chats.
     #[serde(deserialize_with = "super::maybe_object")]
     direct: Option<Reset>,
-    /// How older files call `direct`.
+    /// Older name of `direct`.
     #[serde(deserialize_with = "super::maybe_object")]
     dm: Option<Reset>,
 }
 
-/// One rule.
+/// A rule for automatic resets.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Reset {
-    /// daily at an hour, idle after some minutes without a message, or none.
+    /// When the session is reset: daily at an hour, idle after some minutes without a message, or none.
     mode: Option<Word<Mode>>,
-    /// The hour of the day. Default: 4.
+    /// Hour of the day, from 0 to 23. Default: 4.
     #[serde(deserialize_with = "hour")]
     at_hour: Option<u64>,
-    /// So many minutes without a message.
+    /// Number of minutes without a message.
     #[serde(deserialize_with = "minutes")]
     idle_minutes: Option<u64>,
 }

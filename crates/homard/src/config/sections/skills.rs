@@ -7,62 +7,62 @@ use serde::Deserialize;
 
 use crate::config::Text;
 
-/// What agents can read how to do.
+/// Skills and their settings.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Skills {
-    /// Of the skills that come with the program, the only ones that may be used; all if the list is empty.
+    /// Names of the bundled skills that may be used. If empty, all of them.
     pub(crate) allow_bundled: Vec<String>,
-    /// Where skills are found.
+    /// Directories that skills are loaded from.
     #[serde(deserialize_with = "super::object")]
     pub(crate) load: Load,
-    /// How much of them a prompt holds.
+    /// Limits of skills in the system prompt.
     #[serde(deserialize_with = "super::object")]
     pub(crate) limits: Limits,
-    /// What each skill needs, by its key.
+    /// Settings per skill, by its key.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) entries: BTreeMap<String, Entry>,
 }
 
-/// Where skills are found.
+/// Directories that skills are loaded from.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Load {
-    /// More folders to look in. A skill of the same name in the workspace or the state directory comes before theirs.
+    /// Additional directories. A skill of the same name in the workspace or the state directory takes precedence.
     pub(crate) extra_dirs: Vec<Text>,
-    /// Whether changes are seen while the gateway runs. Default: true.
+    /// Reload skills that change while the gateway runs. Default: true.
     pub(crate) watch: Option<bool>,
-    /// How long it must be quiet before a change counts, in milliseconds. Default: 250.
+    /// Debounce time of changes in milliseconds. Default: 250.
     pub(crate) watch_debounce_ms: Option<u64>,
 }
 
-/// How much of the skills a prompt holds.
+/// Limits of skills in the system prompt.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Limits {
-    /// How many skills are listed. Default: 150.
+    /// Maximum number of listed skills. Default: 150.
     pub(crate) max_skills_in_prompt: Option<usize>,
-    /// How many characters the list has. Default: 30000.
+    /// Maximum number of characters of the list. Default: 30000.
     pub(crate) max_skills_prompt_chars: Option<usize>,
-    /// How big a skill's file may be, in bytes. Default: 262144.
+    /// Maximum size of a skill file in bytes. Default: 262144.
     pub(crate) max_skill_file_bytes: Option<u64>,
-    /// How many folders are looked at in one place. Default: 300.
+    /// Maximum number of directories that are searched per location. Default: 300.
     pub(crate) max_candidates_per_root: Option<usize>,
 }
 
-/// What a skill needs.
+/// Settings of a skill.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Entry {
-    /// Whether it may be used. Default: true.
+    /// Enable the skill. Default: true.
     pub(crate) enabled: Option<bool>,
-    /// The key of its service. Its commands find it in the variable that the skill names.
+    /// API key of its service, passed to its commands in the environment variable that the skill names.
     pub(crate) api_key: Option<Text>,
-    /// Variables that its commands find in their environment.
+    /// Environment variables of its commands.
     pub(crate) env: BTreeMap<String, Text>,
-    /// Settings of its own.
+    /// Settings that the skill itself defines.
     pub(crate) config: BTreeMap<String, serde_json::Value>,
-    /// Why it must not be used, if a variable that it needs is not set.
+    /// Error that makes the skill unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
 }

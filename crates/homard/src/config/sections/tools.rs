@@ -10,73 +10,73 @@ use serde::Deserialize;
 use super::word::Word;
 use crate::config::Text;
 
-/// What agents may do. What is denied is denied, whoever else allows it.
+/// Tool policies and settings of tools. A tool that is denied at any level is not available.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Tools {
-    /// A set of tools to begin with: minimal, coding, messaging, full. Default: full.
+    /// Base set of tools: minimal, coding, messaging, full. Default: full.
     pub(crate) profile: Option<Word<Profile>>,
     /// The only tools that may be used: names, `group:` names, or patterns with `*`.
     pub(crate) allow: Option<Vec<String>>,
-    /// Tools that may be used besides those of the profile.
+    /// Tools that may be used in addition to those of the profile.
     pub(crate) also_allow: Option<Vec<String>>,
     /// Tools that may not be used.
     pub(crate) deny: Option<Vec<String>>,
-    /// The same for models of one provider, by `provider` or `provider/model`.
+    /// Tool policy per provider or model, by `provider` or `provider/model`.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) by_provider: BTreeMap<String, Policy>,
-    /// How commands run.
+    /// Settings of the `exec` tool.
     #[serde(deserialize_with = "super::object")]
     pub(crate) exec: Exec,
-    /// Sandboxed sessions.
+    /// Tool policy of sandboxed sessions.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: SandboxTools,
-    /// Agents that work for others.
+    /// Tool policy of sub-agents.
     #[serde(deserialize_with = "super::object")]
     pub(crate) subagents: Subagents,
-    /// What runs see of other sessions.
+    /// Access of runs to other sessions.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sessions: Sessions,
-    /// Whether agents may talk to one another.
+    /// Messages between agents.
     #[serde(deserialize_with = "super::object")]
     pub(crate) agent_to_agent: AgentToAgent,
     /// Messages to chats.
     #[serde(deserialize_with = "super::object")]
     pub(crate) message: Message,
-    /// The web.
+    /// Web tools.
     #[serde(deserialize_with = "super::object")]
     pub(crate) web: Web,
 }
 
-/// Messages to chats, by the `message` tool and by jobs that agents make.
+/// Messages to chats, by the `message` tool and by jobs that agents create.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Message {
     /// Chats that agents may write to, besides the one that is answered and those that the config or a pairing names: `telegram:7`, `telegram/work:7`, `telegram:@channel`, `telegram:*`, `*`. Default: none.
     pub(crate) allow_to: Vec<String>,
-    /// Whether a conversation may write to others.
+    /// Messages from one chat to others.
     #[serde(deserialize_with = "super::object")]
     pub(crate) cross_context: CrossContext,
-    /// One call that writes to many.
+    /// Calls that send a message to several chats.
     #[serde(deserialize_with = "super::object")]
     pub(crate) broadcast: Broadcast,
 }
 
-/// Whether a conversation may write to others.
+/// Messages from one chat to others.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct CrossContext {
-    /// To others on its platform. Default: true.
+    /// Allow messages to other chats on the same platform. Default: true.
     pub(crate) allow_within_provider: Option<bool>,
-    /// To other platforms. Default: false.
+    /// Allow messages to other platforms. Default: false.
     pub(crate) allow_across_providers: Option<bool>,
 }
 
-/// One call that writes to many.
+/// Calls that send a message to several chats.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Broadcast {
-    /// Whether that may be. Default: true.
+    /// Allow such calls. Default: true.
     pub(crate) enabled: Option<bool>,
 }
 
@@ -84,143 +84,143 @@ pub(crate) struct Broadcast {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AgentMessage {
-    /// Chats that this agent may write to, besides those that all agents may. Default: none.
+    /// Chats that this agent may write to, in addition to those that all agents may. Default: none.
     pub(crate) allow_to: Vec<String>,
 }
 
-/// What runs see of other sessions.
+/// Access of runs to other sessions.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Sessions {
-    /// self, tree for those that it started, agent for all of its agent, all. Default: tree.
+    /// Sessions that a run can see: self, tree for itself and those that it started, agent for all of its agent, all. Default: tree.
     pub(crate) visibility: Option<Word<Visibility>>,
 }
 
-/// Whether agents may talk to one another.
+/// Messages between agents.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct AgentToAgent {
-    /// Whether any may. Default: false.
+    /// Allow messages between agents. Default: false.
     pub(crate) enabled: bool,
-    /// Which: ids, or patterns with `*`. Default: all.
+    /// Agents that take part: ids, or patterns with `*`. Default: all.
     pub(crate) allow: Vec<String>,
 }
 
-/// Which tools an agent may use, beside what `tools` says.
+/// Tool policy of an agent, in addition to `tools`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AgentTools {
-    /// A set of tools to begin with, in place of that of all.
+    /// Base set of tools, instead of that in `tools`.
     pub(crate) profile: Option<Word<Profile>>,
     /// The only tools that may be used.
     pub(crate) allow: Option<Vec<String>>,
-    /// Tools that may be used besides those of the profile.
+    /// Tools that may be used in addition to those of the profile.
     pub(crate) also_allow: Option<Vec<String>>,
     /// Tools that may not be used.
     pub(crate) deny: Option<Vec<String>>,
-    /// The same for models of one provider, by `provider` or `provider/model`.
+    /// Tool policy per provider or model, by `provider` or `provider/model`.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) by_provider: BTreeMap<String, Policy>,
-    /// Tools that senders other than the owner may use, besides their default ones. Give such an agent a workspace of its own: with `read` they reach all of it. Default: none.
+    /// Tools that senders other than the owner may use, in addition to their default ones. Give such an agent a workspace of its own: with `read` they can read all of it. Default: none.
     pub(crate) non_owner_allow: Vec<String>,
-    /// Its sandboxed sessions.
+    /// Tool policy of its sandboxed sessions.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: SandboxTools,
     /// Its messages to chats.
     #[serde(deserialize_with = "super::object")]
     pub(crate) message: AgentMessage,
-    /// How its commands run.
+    /// Settings of its `exec` tool.
     #[serde(deserialize_with = "super::object")]
     pub(crate) exec: AgentExec,
 }
 
-/// The tools of sandboxed sessions.
+/// Tool policy of sandboxed sessions.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct SandboxTools {
-    /// Which they may use. A list that is not written is the usual one: commands, files, pictures and sessions, but no memory and no web.
+    /// Tools that they may use. A list that is not set has a default: commands, files, images and sessions, but no memory and no web.
     #[serde(deserialize_with = "super::object")]
     pub(crate) tools: Policy,
 }
 
-/// Which tools may be used.
+/// Tool policy.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Policy {
-    /// A set of tools to begin with: minimal, coding, messaging, full.
+    /// Base set of tools: minimal, coding, messaging, full.
     pub(crate) profile: Option<Word<Profile>>,
     /// The only tools that may be used.
     pub(crate) allow: Option<Vec<String>>,
-    /// Tools that may be used besides those of the profile.
+    /// Tools that may be used in addition to those of the profile.
     pub(crate) also_allow: Option<Vec<String>>,
     /// Tools that may not be used.
     pub(crate) deny: Option<Vec<String>>,
 }
 
-/// How commands run.
+/// Settings of the `exec` tool.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Exec {
-    /// Which commands may run: deny for none, allowlist for those that were agreed to, full for all. Default: full, within the sandbox.
+    /// Commands that may run: deny for none, allowlist for approved ones, full for all. Default: full, within the sandbox.
     pub(crate) security: Option<Word<Security>>,
-    /// Whether somebody is asked: off, on-miss for those that are not on the list, always. Default: off, and on-miss with an allowlist.
+    /// When approval is requested: off, on-miss for commands that are not on the allowlist, always. Default: off, and on-miss with an allowlist.
     pub(crate) ask: Option<Word<Ask>>,
-    /// Programs that need no agreement to work on what they are given by others, of jq, grep, cut, sort, uniq, head, tail, tr, wc. Default: all of these.
+    /// Programs that need no approval as long as they only process standard input, of jq, grep, cut, sort, uniq, head, tail, tr, wc. Default: all of these.
     pub(crate) safe_bins: Option<Vec<String>>,
-    /// Variables that calls may set for a command besides the usual, such as NODE_ENV, PORT and RUST_LOG. Names in full.
+    /// Environment variables that calls may set for a command, in addition to the default ones such as NODE_ENV, PORT and RUST_LOG. Full names.
     pub(crate) allow_env: Vec<String>,
-    /// What holds commands.
+    /// Sandbox of commands.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: Sandbox,
-    /// How much of the machine a command in the sandbox may use. 0 is without a limit.
+    /// Resource limits of a command in the sandbox. 0 is without a limit.
     #[serde(deserialize_with = "super::object")]
     pub(crate) limits: Limits,
-    /// How long a call waits before the command goes on in the background, in milliseconds. Default: 10000.
+    /// Time in milliseconds that a call waits before the command continues in the background. Default: 10000.
     pub(crate) background_ms: Option<u64>,
-    /// How long a command may take, in seconds: at most 86400. Default: 1800.
+    /// Timeout of a command in seconds: at most 86400. Default: 1800.
     #[serde(alias = "timeoutSeconds")]
     pub(crate) timeout_sec: Option<u64>,
-    /// How long a command that is over is kept for `process`, in milliseconds. Default: 1800000.
+    /// Time in milliseconds that a finished command is kept for `process`. Default: 1800000.
     pub(crate) cleanup_ms: Option<u64>,
-    /// Whether the end of a command in the background wakes its session. Default: true.
+    /// Wake the session when a background command finishes. Default: true.
     pub(crate) notify_on_exit: Option<bool>,
 }
 
-/// How an agent's commands run.
+/// Settings of an agent's `exec` tool.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AgentExec {
-    /// Which commands may run, if less than for all.
+    /// Commands that may run, if stricter than `tools.exec.security`.
     pub(crate) security: Option<Word<Security>>,
-    /// Whether somebody is asked, if more than for all.
+    /// When approval is requested, if more often than `tools.exec.ask`.
     pub(crate) ask: Option<Word<Ask>>,
 }
 
-/// What holds commands.
+/// Sandbox of commands.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Sandbox {
-    /// How much commands may do: read-only, workspace to change what is in it, guarded for the same once somebody agreed, full for no sandbox. Default: workspace.
+    /// Access of commands: read-only, workspace to change files in it, guarded for the same with approval, full for no sandbox. Default: workspace.
     pub(crate) mode: Option<Word<Mode>>,
-    /// Whether commands reach the network. Default: false.
+    /// Allow commands to use the network. Default: false.
     pub(crate) network: Option<bool>,
-    /// Files and folders that may be read although they are hidden, such as ~/documents. ~ opens the home directory, but for known credentials.
+    /// Hidden files and directories that commands may read, such as ~/documents. ~ opens the home directory, except known credentials.
     pub(crate) extra_read: Vec<Text>,
-    /// Folders that may be changed besides the workspace.
+    /// Directories that commands may change, in addition to the workspace.
     pub(crate) extra_write: Vec<Text>,
-    /// Files and folders that are hidden besides the usual: keys, tokens, and Homard's own state.
+    /// Files and directories to hide, in addition to the default ones: keys, tokens, and Homard's own state.
     pub(crate) masked: Vec<Text>,
 }
 
-/// How much of the machine a command may use.
+/// Resource limits of a command.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Limits {
-    /// Memory of each process of a command, and of all of them together, in MiB. Default: three quarters of the machine's.
+    /// Maximum memory of each process of a command, and of all of them together, in MiB. Default: three quarters of the machine's.
     pub(crate) memory_mb: Option<u64>,
-    /// Processes and threads that a command may start. Default: 1024.
+    /// Maximum number of processes and threads of a command. Default: 1024.
     pub(crate) processes: Option<u64>,
-    /// Size of the largest file that a command may write, in MiB. Default: 8192.
+    /// Maximum size of a file that a command may write, in MiB. Default: 8192.
     pub(crate) file_mb: Option<u64>,
     /// Size of each temporary directory of a command in tier A, in MiB; needs bubblewrap 0.7. Default: 2048, or a quarter of the machine's memory if that is less.
     pub(crate) tmp_mb: Option<u64>,
@@ -228,74 +228,74 @@ pub(crate) struct Limits {
     pub(crate) disk_free_mb: Option<u64>,
 }
 
-/// Agents that work for others.
+/// Tool policy of sub-agents.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Subagents {
-    /// Which tools they may use, if less than whoever started them.
+    /// Tools that they may use, if stricter than the policy of the run that started them.
     #[serde(deserialize_with = "super::object")]
     pub(crate) tools: Policy,
 }
 
-/// The web.
+/// Web tools.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Web {
-    /// Pages.
+    /// The `web_fetch` tool.
     #[serde(deserialize_with = "super::object")]
     pub(crate) fetch: Fetch,
-    /// Searches.
+    /// The `web_search` tool.
     #[serde(deserialize_with = "super::object")]
     pub(crate) search: Search,
 }
 
-/// Pages of the web.
+/// The `web_fetch` tool.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Fetch {
-    /// Whether they can be read. Default: true.
+    /// Enable the tool. Default: true.
     pub(crate) enabled: Option<bool>,
-    /// How many characters of a page are shown. Default: 50000.
+    /// Number of characters of a page that are returned. Default: 50000.
     pub(crate) max_chars: Option<usize>,
-    /// How many may be asked for. Default: 50000.
+    /// Maximum number of characters that a call may request. Default: 50000.
     pub(crate) max_chars_cap: Option<usize>,
-    /// How long a page may take, in seconds. Default: 30.
+    /// Timeout of a request in seconds. Default: 30.
     pub(crate) timeout_seconds: Option<u64>,
-    /// How long a page is kept, in minutes. Default: 15.
+    /// Time in minutes that a page is cached. Default: 15.
     pub(crate) cache_ttl_minutes: Option<f64>,
-    /// How often a page may point elsewhere. Default: 3.
+    /// Maximum number of redirects. Default: 3.
     pub(crate) max_redirects: Option<usize>,
 }
 
-/// Searches of the web.
+/// The `web_search` tool.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Search {
-    /// Whether the web can be searched. Default: true, if a provider is set up.
+    /// Enable the tool. Default: true, if a provider is set up.
     pub(crate) enabled: Option<bool>,
-    /// Who searches: brave or searxng.
+    /// Search provider: brave or searxng.
     pub(crate) provider: Option<Word<Searcher>>,
-    /// The provider's key; else `BRAVE_API_KEY`.
+    /// API key of the provider; else `BRAVE_API_KEY`.
     pub(crate) api_key: Option<Text>,
-    /// A SearXNG of one's own.
+    /// A SearXNG server of your own.
     #[serde(deserialize_with = "super::object")]
     pub(crate) searxng: Searxng,
-    /// How many hits are shown. Default: 5.
+    /// Maximum number of results. Default: 5.
     pub(crate) max_results: Option<usize>,
-    /// How long a search may take, in seconds. Default: 30.
+    /// Timeout of a search in seconds. Default: 30.
     pub(crate) timeout_seconds: Option<u64>,
-    /// How long an answer is kept, in minutes. Default: 15.
+    /// Time in minutes that a result is cached. Default: 15.
     pub(crate) cache_ttl_minutes: Option<f64>,
-    /// Why it must not be used, if a variable that it needs is not set.
+    /// Error that makes the search unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
 }
 
-/// A SearXNG of one's own.
+/// A SearXNG server of your own.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Searxng {
-    /// Where it is, such as `http://127.0.0.1:8888`; else `SEARXNG_BASE_URL`.
+    /// URL of the server, such as `http://127.0.0.1:8888`; else `SEARXNG_BASE_URL`.
     pub(crate) base_url: Option<Text>,
 }
 

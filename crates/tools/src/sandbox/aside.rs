@@ -1,6 +1,6 @@
-//! Where things go that a command made and was not to make: out of the workspace, and kept for whoever wants to look.
+//! Quarantine: moves files that a command was not allowed to create out of the workspace and keeps them for inspection.
 //!
-//! Whoever made them may have tried to hinder this, so links are not followed and missing rights are put back.
+//! The command may have tried to prevent this, so symlinks are not followed and missing permissions are restored.
 
 use std::{
     ffi::OsString,
@@ -15,41 +15,41 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, openat};
 
-/// How an owner can use a directory.
+/// Permissions that an owner needs to use a directory.
 const USABLE: u32 = 0o700;
 
-/// The mode of a file that a file tool wrote.
+/// Mode of a file that a file tool wrote.
 pub(super) const FILE_MODE: u32 = 0o644;
 
-/// What something is called, in its workspace, that is on its way to another disk. It stays if it does not get there.
+/// Name prefix in the workspace of what is being moved to another disk. The file keeps that name if the move fails.
 const PARKED: &str = ".homard-aside-";
 
-/// How many of those there may be in a directory.
+/// Maximum number of such names in a directory.
 const PLACES: u32 = 1000;
 
-/// How much of a file is carried over to another disk.
+/// Maximum number of bytes of a file that are copied to another disk.
 const CARRIED: u64 = 16 << 20;
 
-/// A name in a directory that is held open, so that no link can lead elsewhere.
+/// A name in a directory that is held open, so that no symlink can redirect it.
 #[derive(Debug)]
 pub(super) struct Spot {
     folder: OwnedFd,
     path: PathBuf,
 }
 
-/// A directory of its own for what is taken aside together, made when there is something.
+/// A quarantine directory for files that are moved together, created when the first one is.
 #[derive(Debug)]
 pub(super) struct Aside<'a> {
     quarantine: &'a Path,
     folder: Option<PathBuf>,
-    /// All directories that were made.
+    /// All directories that were created.
     folders: Vec<PathBuf>,
-    /// What was taken, as the workspace called it.
+    /// Paths in the workspace of the files that were moved.
     pub(super) taken: Vec<PathBuf>,
 }
 
 impl Spot {
-    /// Finds a name below a directory. There is none if a directory on the way is missing, or a link.
+    /// Finds a name below a directory. Returns `None` if a directory on the way is missing or a symlink.
     pub(super) fn find(root: &Path, name: &Path) -> io::Result<Option<Self>> {
         let Some(last) = name.file_name() else { return Ok(None) };
         let mut folder = open(root)?;
@@ -66,7 +66,7 @@ impl Spot {
         Ok(Some(Self { folder, path }))
     }
 
-    /// What is there; a link is not followed.
+    /// Returns the metadata of what exists there, without following a symlink.
     pub(super) fn look(&self) -> io::Result<Option<fs::Metadata>> {
         match insist(&self.folder, || self.path.symlink_metadata()) {
             Ok(found) => Ok(Some(found)),
@@ -75,18 +75,18 @@ impl Spot {
         }
     }
 
-    /// Where it can be reached as long as this is held.
+    /// Returns a path that is valid as long as this value exists.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts a link there.
+    /// Creates a symlink there.
     pub(super) fn link(&self, target: &Path) -> io::Result<()> {
         insist(&self.folder, || symlink(target, &self.path))
     }
 
-    /// Whether what was found there is a file with this text, and no other name leads to it: what has one can be
-    /// changed by that name later.
+    /// Returns true if the file there has this text and only one hard link: through another one it could be changed
+    /// later.
     pub(super) fn holds(&self, found: &fs::Metadata, text: &str) -> io::Result<bool> {
         if !found.is_file() || found.nlink() != 1 || found.len() != text.len() as u64 {
             return Ok(false);
@@ -94,7 +94,7 @@ impl Spot {
         Ok(self.read(text.len())?.as_deref() == Some(text.as_bytes()))
     }
 
-    /// What the file that is there holds, unless that is more than so many bytes.
+    /// Returns the content of the file there, unless it is longer than `most` bytes.
     pub(super) fn read(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         let file = insist(&self.folder, || opened(&self.path))?;
@@ -116,7 +116,7 @@ impl Spot {
         insist(&self.folder, || DirBuilder::new().mode(mode).create(&self.path))
     }
 
-    /// Gives it another name, which steers nobody.
+    /// Renames it to a name without an effect.
     fn park(&self) -> io::Result<PathBuf> {
         let names = (0..PLACES).map(|number| within(&self.folder, Path::new(&format!("{PARKED}{number}"))));
         let free = names.into_iter().find(|path| path.symlink_metadata().is_err());
@@ -125,7 +125,7 @@ impl Spot {
         Ok(path)
     }
 
-    /// What is in the directory that is there.
+    /// Lists the directory there.
     pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
         let folder = open(&self.path)?;
         fs::read_dir(within(&folder, Path::new("")))?.map(|entry| Ok(entry?.file_name())).collect()
@@ -137,25 +137,25 @@ impl<'a> Aside<'a> {
         Self { quarantine, folder: None, folders: Vec::new(), taken: Vec::new() }
     }
 
-    /// Takes away what is in a workspace by that name, if anything is.
+    /// Moves what exists at a name in a workspace to the quarantine, if anything does.
     pub(super) fn take(&mut self, workspace: &Path, name: &Path) -> io::Result<()> {
         let Some(spot) = Spot::find(workspace, name)? else { return Ok(()) };
         let Some(found) = spot.look()? else { return Ok(()) };
         if self.folder.as_ref().is_some_and(|folder| folder.join(name).symlink_metadata().is_ok()) {
-            // Something below it was taken aside before.
+            // Something below it was moved before.
             self.folder = None;
         }
         let to = self.folder()?.join(name);
         private(to.parent().unwrap_or(self.quarantine))?;
         if found.is_dir() {
-            // To move a directory is to change it.
+            // Moving a directory requires write permission for it.
             fs::set_permissions(&spot.path, usable(&found))?;
         }
         self.taken.push(name.to_owned());
         tracing::warn!(name = %name.display(), kept = %to.display(), "what a command made is taken aside");
         match insist(&spot.folder, || fs::rename(&spot.path, &to)) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                // Out of the way at once: it may be too much, or too deep, to be carried over.
+                // Renamed first, because it may be too large or too deep to be copied.
                 let parked = insist(&spot.folder, || spot.park())?;
                 copy(&parked, &to)?;
                 if found.is_dir() { fs::remove_dir_all(&parked) } else { fs::remove_file(&parked) }
@@ -164,7 +164,7 @@ impl<'a> Aside<'a> {
         }
     }
 
-    /// A sentence for whoever started the command.
+    /// Returns a note for the run that started the command.
     pub(super) fn note(&self) -> Option<String> {
         let names: Vec<_> = self.taken.iter().map(|name| name.display().to_string()).collect();
         let folders: Vec<_> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -199,7 +199,7 @@ impl<'a> Aside<'a> {
     }
 }
 
-/// Makes a directory that only this user can open, unless it is there.
+/// Creates a directory that only this user can open, unless it exists.
 pub(super) fn private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(USABLE).create(path)
 }
@@ -208,7 +208,7 @@ fn within(folder: &OwnedFd, name: &Path) -> PathBuf {
     Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name)
 }
 
-/// Lists a directory, also one that a command made so that it cannot be listed: git enters it all the same.
+/// Lists a directory, even if a command removed its read permission: git can use such a directory nevertheless.
 pub(super) fn list(path: &Path) -> io::Result<fs::ReadDir> {
     match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -231,7 +231,7 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Does something in a directory, with more rights there if those it has are not enough.
+/// Performs an operation in a directory; on a permission error, adds permissions and tries again.
 fn insist<T>(folder: &OwnedFd, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match work() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -247,7 +247,7 @@ fn usable(found: &fs::Metadata) -> Permissions {
     Permissions::from_mode(found.permissions().mode() | USABLE)
 }
 
-/// Reads a short text file. A link is followed; a pipe is not waited for.
+/// Reads a short text file. Follows symlinks, and does not block on a pipe.
 pub(super) fn read_file(path: &Path, most: usize) -> io::Result<String> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -260,13 +260,13 @@ pub(super) fn read_file(path: &Path, most: usize) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file, which may be a pipe or a link by now.
+/// Opens a file that may have been replaced by a pipe or a symlink.
 fn opened(path: &Path) -> io::Result<fs::File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-/// Copies files, directories and links to another disk. Pipes and devices hold nothing that could be kept.
+/// Copies files, directories and symlinks to another disk. Pipes and devices are omitted, because they have no content.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let found = from.symlink_metadata()?;
     if found.is_symlink() {

@@ -1,4 +1,4 @@
-//! Tier A: layers as the arguments of `bwrap`, which makes namespaces without being root.
+//! Tier A: translates layers to arguments of `bwrap`, which creates namespaces without root.
 
 use std::{
     ffi::OsString,
@@ -13,10 +13,10 @@ use super::{
     words,
 };
 
-/// Where the program that does the last step is inside.
+/// Path of the helper program inside the sandbox.
 pub(super) const HELPER: &str = "/run/homard-sandbox";
 
-/// What every command gets: namespaces of its own, no capabilities, and an end when we end.
+/// Arguments for every command: its own namespaces, no capabilities, and termination together with the gateway.
 const ALWAYS: [&str; 15] = [
     "--unshare-user",
     "--unshare-pid",
@@ -35,10 +35,10 @@ const ALWAYS: [&str; 15] = [
     "/proc",
 ];
 
-/// Shared memory, which is in a directory of its own too.
+/// Shared memory, a private directory too.
 const SHARED: &str = "/dev/shm";
 
-/// All arguments but the filter and the command. `size` is how many bytes a directory in memory may hold.
+/// Returns all arguments but the filter and the command. `size` is the size limit of a directory in memory in bytes.
 pub(super) fn arguments(layers: &Layers, place: &Place<'_>, size: Option<u64>) -> Vec<OsString> {
     let mut all: Vec<OsString> = words(ALWAYS).collect();
     let temporary = |path: &Path| {
@@ -49,7 +49,7 @@ pub(super) fn arguments(layers: &Layers, place: &Place<'_>, size: Option<u64>) -
     if !layers.has_network {
         all.extend(words(["--unshare-net"]));
     }
-    // Nobody may type into the terminal that we were started from. One of its own it may have.
+    // A new session prevents input to the terminal that Homard was started from. A terminal of its own is allowed.
     if !place.has_terminal {
         all.extend(words(["--new-session"]));
     }
@@ -70,23 +70,23 @@ pub(super) fn arguments(layers: &Layers, place: &Place<'_>, size: Option<u64>) -
     for (link, target) in &layers.links {
         all.extend([OsString::from("--symlink"), target.into(), link.into()]);
     }
-    // Last, because places for what is mounted in them had to be made.
+    // Last, because mount points inside them had to be created first.
     all.extend(sealed.into_iter().flat_map(|path| [OsString::from("--remount-ro"), path.into()]));
     if layers.has_network {
         all.extend(names());
     }
-    // Directories on a way that goes up again may be hidden.
+    // Directories on a path with `..` may be hidden.
     let real = goes_up(place.cwd).then(|| place.cwd.canonicalize().ok()).flatten();
     all.extend([OsString::from("--chdir"), real.as_deref().unwrap_or(place.cwd).into()]);
     all
 }
 
-/// Hides what is no directory.
+/// Hides a path that is not a directory.
 fn nothing(path: &PathBuf) -> [OsString; 3] {
     [OsString::from("--ro-bind"), OsString::from("/dev/null"), path.into()]
 }
 
-/// Names of hosts are looked up with the help of a file that often lies in `/run`, which is private.
+/// Returns a mount of the resolver configuration for host names, which is often in the private `/run`.
 fn names() -> Vec<OsString> {
     let Ok(path) = Path::new("/etc/resolv.conf").canonicalize() else { return Vec::new() };
     if !PRIVATE.iter().any(|private| path.starts_with(private)) {

@@ -1,8 +1,8 @@
-//! The last step before a command starts, done by its own process: Landlock, the system call filter, limits.
+//! The last step before a command starts, in its own process: Landlock, the system call filter and limits.
 //!
-//! A process can only confine itself. So the gateway's own program is started once more with [`ENTER`] as its first
-//! argument, gives up its rights here, and becomes the command. Without a namespace it is started twice: the first
-//! process is the supervisor of the second.
+//! A process can only confine itself. So the gateway's own program is started again with [`ENTER`] as its first
+//! argument, drops its rights here, and executes the command. Without a namespace it is started twice: the first
+//! process supervises the second.
 
 use std::{
     collections::BTreeSet,
@@ -39,77 +39,79 @@ use super::{
     supervise::supervise,
 };
 
-/// The first argument of a program that is started to call [`enter`].
+/// First argument of a program that is started to call [`enter`].
 pub const ENTER: &str = "__sandbox-exec";
 
-/// Rights as of this version of Landlock; an older kernel grants fewer restrictions, a newer one the same.
+/// Requested Landlock ABI version; an older kernel enforces less, a newer one the same.
 const RIGHTS: ABI = ABI::V9;
 
-/// Rights that there must be where Landlock is all that holds the files: without the last of these, a file could be
-/// emptied that can only be read.
+/// Required Landlock ABI version if Landlock alone protects the files: with an older one, a file that is only readable
+/// could be truncated.
 pub(super) const ALONE: ABI = ABI::V3;
 
-/// Devices that do no harm. Terminals and shared memory are not among them: they are the user's other programs'.
+/// Harmless devices. Of terminals only the process's own (`/dev/tty`) is listed, and shared memory is not: both are
+/// used by the user's other programs.
 const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/fd"];
 
-/// What is written when a command begins.
+/// Byte that is written when a command starts.
 const BEGUN: [u8; 1] = [b'\n'];
 
-/// The path of this program, also if it was replaced on the disk meanwhile.
+/// Path of this program, valid even if the file was replaced in the meantime.
 const SELF: &str = "/proc/self/exe";
 
-/// Why a command was not started.
+/// Reason why a command was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
-    /// The program was not started as it should be.
+    /// Invalid arguments.
     #[error("this is for Homard to call: {ENTER} CONFINEMENT -- PROGRAM [ARGUMENT…]")]
     Usage,
-    /// The kernel did not do as asked.
+    /// The kernel refused a restriction.
     #[error("the command could not be confined: {0}")]
     Confine(String),
     /// The program could not be started.
     #[error("{program} could not be started: {source}")]
     Start {
-        /// What should have been started.
+        /// Program to start.
         program: String,
-        /// Why it was not.
+        /// Cause of the failure.
         source: io::Error,
     },
 }
 
-/// How a process confines itself.
+/// Restrictions that a process applies to itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Confinement {
-    /// What may be read, but for what is hidden in it.
+    /// Readable paths, except the hidden ones in them.
     read: Vec<PathBuf>,
     hidden: Vec<PathBuf>,
     write: Vec<PathBuf>,
-    /// What may be read and lies in what may be changed. Spared where that is split anyway.
+    /// Readable paths inside writable ones. Excluded from writing only where a writable path has to be split anyway.
     kept: Vec<PathBuf>,
-    /// Calls are filtered; not so where that is done already.
+    /// Sockets that the system call filter allows; `None` if the filter is already active.
     sockets: Option<Sockets>,
     limits: ProcessLimits,
     stage: Stage,
 }
 
-/// What a process is on the way to the command.
+/// Role of a process on the way to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Stage {
-    /// It confines itself inside a namespace. Before that, it writes to this descriptor: from then on, the command
-    /// may have done something.
+    /// Confines itself inside a namespace. Writes to this descriptor first: from then on, the command may have had an
+    /// effect.
     Inside { begun: i32 },
-    /// It supervises another one, for a gateway with this process id.
+    /// Supervises another process, for the gateway with this process id.
     Supervisor { gateway: u32, has_terminal: bool },
-    /// It confines itself, and that is all that holds the command. Its input may be a terminal of its own.
+    /// Confines itself, without any other protection. Its input may be a terminal of its own.
     Alone { has_terminal: bool },
 }
 
 impl Confinement {
-    /// Inside a namespace, where mounts hide and protect already: the same once more, by other means.
+    /// Returns the confinement inside a namespace, which repeats by Landlock what mounts hide and protect.
     ///
-    /// For what is hidden that is more than once more: a mount is lost when somebody outside replaces the file that it
-    /// lies on, and what is there then was not there when this began. What the system replaces by itself stays readable.
+    /// For hidden files it also adds protection: a mount is lost when its file is replaced from outside, and the new
+    /// file is not covered by the rules made at the start. Files that the system itself replaces (`/etc`) stay
+    /// readable.
     pub(super) fn inside(layers: &Layers, limits: &ResourceLimits, begun: &impl AsRawFd) -> Self {
         let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).chain(layers.of(Layer::Private)).cloned();
@@ -125,7 +127,7 @@ impl Confinement {
         }
     }
 
-    /// Without a namespace.
+    /// Returns the confinement without a namespace.
     pub(super) fn alone(layers: &Layers, limits: &ResourceLimits, temporary: &Path, has_terminal: bool) -> Self {
         let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).cloned().chain([temporary.to_owned()]);
@@ -141,7 +143,7 @@ impl Confinement {
         }
     }
 
-    /// Something to try whether it works.
+    /// Returns a confinement for testing whether Landlock and the filter work.
     pub(super) fn trial() -> Self {
         let (read, hidden) = (vec!["/".into()], vec!["/dev".into()]);
         let stage = Stage::Supervisor { gateway: std::process::id(), has_terminal: false };
@@ -149,7 +151,7 @@ impl Confinement {
         Self { read, hidden, write: Vec::new(), kept: Vec::new(), sockets: Some(Sockets::No), limits, stage }
     }
 
-    /// As one word of a command line.
+    /// Returns it as one command line argument.
     pub(super) fn spelled(&self) -> io::Result<String> {
         serde_json::to_string(self).map_err(io::Error::other)
     }
@@ -159,11 +161,11 @@ impl Confinement {
         self.limits.apply().map_err(|error| format!("its limits could not be set: {error}"))?;
         let mut devices = Vec::new();
         if let Stage::Alone { has_terminal } = self.stage {
-            // Where a namespace does not do it, this ends the command with whoever started it.
+            // Without a namespace, this ends the command together with its supervisor.
             set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| text(&error))?;
             devices = DEVICES.map(PathBuf::from).into();
             devices.extend(leave_terminal(has_terminal).map_err(|error| text(&error))?);
-            // Programs can set no other rights later: see `filter::ungoverned`.
+            // Programs cannot set other modes later: see `filter::ungoverned`.
             umask(Mode::RWXG | Mode::RWXO);
             drop_capabilities().map_err(|error| format!("its capabilities could not be dropped: {error}"))?;
         }
@@ -186,8 +188,8 @@ impl Confinement {
         for path in &self.read {
             around(path, &hidden, &mut readable);
         }
-        // Where mounts hide, nothing has to be spared. Where they do not, a directory with something hidden in it can be
-        // listed, but nothing can be created right in it: Landlock would allow that for all below.
+        // With mounts, no path has to be excluded. Without them, a directory that contains something hidden can be
+        // listed, but nothing can be created directly in it, because Landlock would allow that for everything below.
         let (mut writable, mut split) = (BTreeSet::new(), BTreeSet::new());
         let spared: BTreeSet<_> = hidden.iter().chain(&self.kept).cloned().collect();
         let is_inside = matches!(self.stage, Stage::Inside { .. });
@@ -199,7 +201,7 @@ impl Confinement {
                 writable.insert(path.clone());
             }
         }
-        // Where mounts hide, there is nothing to be seen in a directory that is hidden.
+        // With mounts, a hidden directory is empty, so listing it reveals nothing.
         let listed = is_inside.then_some("/");
         let required = if is_inside { ABI::V1 } else { ALONE };
         let restrict = || {
@@ -225,10 +227,10 @@ impl Confinement {
     }
 }
 
-/// Confines this process and becomes the command, or its supervisor; `arguments` are what follows [`ENTER`].
+/// Confines this process and executes the command, or supervises it; `arguments` are those after [`ENTER`].
 ///
 /// Returns the exit code of the supervised command, or an error if none was started. Call it first in `main`, while
-/// there is one thread.
+/// there is only one thread.
 pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, EnterError> {
     let mut arguments = arguments.into_iter();
     let confinement = arguments.next().and_then(|text| serde_json::from_str(text.to_str()?).ok());
@@ -251,8 +253,8 @@ pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, 
     Err(EnterError::Start { program: program.to_string_lossy().into_owned(), source })
 }
 
-/// Leaves the session of the gateway, whose terminal it could use otherwise. Its input becomes its controlling terminal
-/// if it is one; the path of that is returned.
+/// Leaves the session of the gateway, whose terminal would be accessible otherwise. If standard input is a terminal, it
+/// becomes the controlling terminal, and its path is returned.
 fn leave_terminal(has_terminal: bool) -> io::Result<Option<PathBuf>> {
     setsid()?;
     if !has_terminal {
@@ -263,7 +265,7 @@ fn leave_terminal(has_terminal: bool) -> io::Result<Option<PathBuf>> {
     Ok(Some(PathBuf::from(OsStr::from_bytes(path.as_bytes()))))
 }
 
-/// Adds the largest parts of `path` that have nothing hidden in them. Landlock can only allow.
+/// Adds the largest subtrees of `path` that contain nothing hidden, because Landlock rules can only allow.
 fn around(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut BTreeSet<PathBuf>) {
     if hidden.contains(path) {
         return;
@@ -273,17 +275,17 @@ fn around(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut BTreeSet<PathBuf>)
         return;
     }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        // A link is resolved when it is used, and what it leads to is allowed or not.
+        // A symlink is resolved when it is used; the rules apply to its target.
         if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
             around(&entry.path(), hidden, into);
         }
     }
 }
 
-/// Gives up all rights of root, and makes sure that they are gone.
+/// Drops all capabilities, and verifies that they are gone.
 fn drop_capabilities() -> io::Result<()> {
     let may_lower = capabilities(None)?.effective.contains(CapabilitySet::SETPCAP);
-    // Who may not lower this set gains nothing from it either: programs get no new rights (`no_new_privs`).
+    // Without the right to lower the bounding set, it is harmless: programs gain no new rights (`no_new_privs`).
     for capability in CapabilitySet::all().iter().filter(|_| may_lower) {
         match remove_capability_from_bounding_set(capability) {
             // An older kernel does not know all of them.

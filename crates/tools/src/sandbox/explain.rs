@@ -1,4 +1,4 @@
-//! A policy in plain words, for people who want to know what a command may do.
+//! Describes a policy in plain sentences for the user.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{
     tier::Tier,
 };
 
-/// What a command in `workspace` may do on this machine, a sentence each. Looks at the disk.
+/// Returns what a command in `workspace` may do on this machine, one sentence per item. Reads the disk.
 pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<String> {
     if policy.mode == Mode::Full {
         return vec!["There is no sandbox: commands may do what the user may do (mode full).".to_owned()];

@@ -1,4 +1,4 @@
-//! The system calls that a command has no use for, but an attack on the kernel or on other processes has.
+//! System call filter: calls that commands do not need, but attacks on the kernel or on other processes do.
 
 pub(super) mod ungoverned;
 
@@ -16,21 +16,21 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Which sockets may be made.
+/// Socket families that may be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Sockets {
-    /// None: where there is no network namespace, any of them leads out, those with a path too.
+    /// None. Without a network namespace, every socket leads out of the sandbox, Unix sockets included.
     No,
-    /// Those for local use, and the internet's: they end in the network namespace, where there is nobody.
+    /// Unix and internet sockets, which are confined to an empty network namespace.
     Local,
-    /// Those that lead to other machines, where there is no network namespace: not those with a path, behind which
-    /// programs of the user listen.
+    /// All but Unix sockets, if there is no network namespace: programs of the user listen on Unix sockets, which are
+    /// outside the sandbox.
     Outward,
-    /// Any.
+    /// All.
     Any,
 }
 
-/// Calls that are refused whatever is asked of them.
+/// Calls that are refused with any arguments.
 const REFUSED: [i64; 36] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -70,7 +70,7 @@ const REFUSED: [i64; 36] = [
     libc::SYS_acct,
 ];
 
-/// The flags of `clone` that make namespaces.
+/// Flags of `clone` that create namespaces.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -81,20 +81,20 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Requests that put words into a terminal as if they were typed.
+/// Requests that insert input into a terminal as if it were typed.
 const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
-/// From here on, numbers mean calls that nobody has looked at yet, from `open_tree_attr` on, or those of another
-/// convention (x32), which would pass by all that is listed here.
+/// First refused call number. From here on there are calls that have not been reviewed, beginning with
+/// `open_tree_attr`, and those of the x32 ABI, which would bypass the list.
 const STRANGE: u32 = 467;
 
-/// The filter as the kernel takes it.
+/// Returns the filter as a BPF program.
 pub(super) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
     let rest = compiled(rules(sockets).map_err(io::Error::other)?, libc::EPERM)?;
     Ok(unknown().into_iter().chain(rest).collect())
 }
 
-/// A filter that answers the calls that match with an error, or with success if that is 0, and lets others pass.
+/// Returns a filter that fails matching calls with `errno` (0 for success without an effect) and allows all others.
 pub(super) fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io::Result<BpfProgram> {
     let filter = SeccompFilter::new(
         rules,
@@ -105,7 +105,7 @@ pub(super) fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io
     filter.and_then(TryInto::try_into).map_err(io::Error::other)
 }
 
-/// The same in a file of its own, which a child inherits.
+/// Returns the filter as a sealed memory file that a child inherits.
 pub(super) fn in_memory(sockets: Sockets) -> io::Result<OwnedFd> {
     let bytes: Vec<u8> = program(sockets)?.iter().flat_map(spelled).collect();
     let mut file = File::from(memfd_create("seccomp", MemfdFlags::ALLOW_SEALING)?);
@@ -145,7 +145,8 @@ fn rules(sockets: Sockets) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompile
     Ok(rules)
 }
 
-/// What comes first: calls that are said not to exist. Of `clone3` the flags cannot be seen; programs then use `clone`.
+/// Returns the first part of the filter: calls that fail with `ENOSYS`. The flags of `clone3` are in memory and cannot
+/// be inspected; programs then fall back to `clone`.
 fn unknown() -> [sock_filter; 4] {
     let is = |code: u32, k, jt, jf| sock_filter { code: code as u16, jt, jf, k };
     [

@@ -1,4 +1,4 @@
-//! A policy and a workspace, looked up on the disk: what is laid over the root directory, and in which order.
+//! Resolves a policy and a workspace to paths on the disk: the layers over the root directory, in order.
 
 use std::{
     fs,
@@ -21,43 +21,43 @@ use super::{
     repository::{self, Nested},
 };
 
-/// Where a command finds empty directories of its own.
+/// Directories that are private and empty for each command.
 pub(super) const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
-/// What lies at a path.
+/// Kind of access to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layer {
-    /// An empty directory that may be filled, and is gone afterwards.
+    /// An empty writable directory that is discarded afterwards.
     Private,
-    /// What is there, to be read.
+    /// The existing content, read-only.
     Readable,
-    /// What is there, to be changed.
+    /// The existing content, writable.
     Writable,
-    /// Nothing.
+    /// Hidden.
     Hidden,
 }
 
-/// What is laid over a root directory that can be read: outer paths first, and at one path the later on top.
+/// Layers over a readable root directory: outer paths first; of two layers at the same path the later one applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layers {
     pub(crate) all: Vec<(PathBuf, Layer)>,
     pub(crate) has_network: bool,
-    /// What must not change in the workspace, but is missing or a link: nothing can be laid over that.
+    /// Protected names in the workspace that are missing or a symlink, so that no mount can protect them.
     pub(super) names: Names,
-    /// What must not change below the top of the workspace: hooks and config of git directories, and protected names.
+    /// Protected files below the top level of the workspace: hooks and config of git directories, and protected names.
     /// `None` if the workspace is too large to be searched.
     pub(super) nested: Option<Nested>,
-    /// The home directory and the names in it that are hidden for what they begin with, if it may be changed as a part of
-    /// the workspace. Both are relative to the workspace.
+    /// The home directory and the names in it that are hidden because of their prefix, if it is a writable part of the
+    /// workspace. Both are relative to the workspace.
     pub(super) private: Option<(PathBuf, Vec<PathBuf>)>,
-    /// Links in hidden directories by which something visible is named, and where they lead.
+    /// Symlinks in hidden directories through which visible paths are reached, and their targets.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
-    /// Where programs of the user listen, among what can be seen. To read only is no hindrance to connect.
+    /// Unix sockets of the user's programs at visible paths. A read-only mount does not prevent a connection.
     pub(super) sockets: Vec<PathBuf>,
 }
 
 impl Layers {
-    /// Looks it up. What is `known` is as it says, whatever is there by now. Blocks.
+    /// Resolves the layers. Names in `known` are taken as recorded there, whatever exists now. Blocks.
     pub(super) fn new(policy: &SandboxPolicy, named: &Path, known: &Names) -> std::io::Result<Self> {
         let workspace = named.canonicalize()?;
         if policy.refuses(&workspace) {
@@ -66,7 +66,7 @@ impl Layers {
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
         let view = HomeView::of(policy, &workspace);
         let at_home = view.iter().flat_map(|view| home_layers(view, &workspace));
-        // Skills in the workspace are protected with it.
+        // Skills in the workspace are protected together with it.
         let skills = real(policy.skills.iter().cloned()).into_iter().filter(|path| !path.starts_with(&workspace));
         let readable = real(policy.extra_read.iter().cloned()).into_iter().chain(skills);
         let readable = readable.map(|path| (path, Layer::Readable));
@@ -76,7 +76,7 @@ impl Layers {
         all.extend(real(policy.extra_write.iter().cloned()).into_iter().map(|path| (path, own)));
         all.push((workspace.clone(), own));
         all.extend(real(policy.secrets()).into_iter().map(|path| (path, Layer::Hidden)));
-        // The workspace was chosen by the owner: a secret that contains it hides what is around it.
+        // The owner chose the workspace: a secret path that contains it hides only its surroundings.
         all.retain(|(path, layer)| *layer != Layer::Hidden || *path != workspace);
         let mut layers = Self {
             all,
@@ -129,7 +129,7 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Drops what is hidden inside something hidden: nothing would have to be laid over it.
+    /// Removes hidden paths below hidden paths, which need no mount of their own.
     fn prune(&mut self) {
         let mut kept = Self { all: Vec::new(), ..self.clone() };
         for (path, layer) in std::mem::take(&mut self.all) {
@@ -140,7 +140,7 @@ impl Layers {
         self.all = kept.all;
     }
 
-    /// Protects what an agent loads from a directory of the workspace.
+    /// Protects the files that an agent loads from a directory of the workspace.
     fn keep_all(&mut self, workspace: &Path, below: &Path, known: &Names) {
         for name in for_commands() {
             self.keep(workspace, &below.join(name), known);
@@ -153,14 +153,15 @@ impl Layers {
             self.keep(workspace, Path::new(GUIDE), known);
         }
         let git = Path::new(".git");
-        // Without this it is no repository, and stays what it is. One that a command makes is looked at afterwards.
+        // Without a `HEAD` it is not a repository and is kept as it is. One that a command creates is checked
+        // afterwards.
         if known.contains_key(git) || !workspace.join(git).join("HEAD").exists() {
             return self.keep(workspace, git, known);
         }
         self.keep_repository(workspace, git, known);
     }
 
-    /// Protects what a git directory runs programs by; the rest of it may change.
+    /// Protects the files by which git runs programs; the rest of the git directory stays writable.
     fn keep_repository(&mut self, workspace: &Path, git: &Path, known: &Names) {
         let path = workspace.join(git);
         if self.hides(workspace, &path) {
@@ -169,7 +170,7 @@ impl Layers {
         if !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
             return self.keep(workspace, git, known);
         }
-        // A directory that something is mounted on cannot be moved away, one that only has mounts in it can.
+        // A mount point cannot be renamed, a directory that only contains mount points can.
         self.all.push((path, Layer::Writable));
         for name in GIT_CONTROL {
             self.keep(workspace, &git.join(name), known);
@@ -180,7 +181,7 @@ impl Layers {
             let name = named.strip_prefix(workspace).ok().filter(|name| !name.as_os_str().is_empty());
             name.into_iter().for_each(|name| self.keep(workspace, name, known));
         }
-        // Submodules that are there are worked in like other repositories. Their first one is the owner's to add.
+        // Existing submodules are writable like other repositories. Only the owner can add the first one.
         let modules = git.join(repository::MODULES);
         let has_modules = workspace.join(&modules).symlink_metadata().is_ok_and(|found| found.is_dir());
         if known.contains_key(&modules) || !has_modules {
@@ -188,7 +189,7 @@ impl Layers {
         }
     }
 
-    /// Lets nobody change what is there, and remembers what is not.
+    /// Makes a path read-only if it exists, and records it if it is missing or a symlink.
     fn keep(&mut self, workspace: &Path, name: &Path, known: &Names) {
         let path = workspace.join(name);
         if let Some(was) = known.get(name) {
@@ -197,44 +198,44 @@ impl Layers {
             self.names.insert(name.to_owned(), None);
         } else if let Ok(target) = path.read_link() {
             self.names.insert(name.to_owned(), Some(target));
-            // What it leads to would steer in its place.
+            // The target would be loaded in place of the symlink.
             let real = path.canonicalize().ok().filter(|real| real.starts_with(workspace) && real != workspace);
             if let Some(real) = real.filter(|real| !self.hides(workspace, real)) {
                 self.all.push((real, Layer::Readable));
             }
         } else if !self.hides(workspace, &path) {
-            // What is hidden is not shown again.
+            // A hidden path must not become visible again.
             self.all.push((path, Layer::Readable));
         }
     }
 
-    /// Whether something of the workspace cannot be seen.
+    /// Returns true if a path in the workspace is hidden.
     fn hides(&self, workspace: &Path, path: &Path) -> bool {
         self.of(Layer::Hidden).any(|hidden| hidden.starts_with(workspace) && path.starts_with(hidden))
     }
 
-    /// What lies at a path.
+    /// Returns the layer that applies to a path.
     fn at(&self, path: &Path) -> Option<Layer> {
         self.all.iter().rev().find(|(above, _)| path.starts_with(above)).map(|(_, layer)| *layer)
     }
 
-    /// The paths of one kind.
+    /// Returns the paths of one layer.
     pub(super) fn of(&self, layer: Layer) -> impl Iterator<Item = &PathBuf> {
         self.all.iter().filter(move |(_, one)| *one == layer).map(|(path, _)| path)
     }
 }
 
-/// The directory that a git directory is the repository of: the one around a `.git`, or the bare repository itself.
+/// Returns the worktree of a git directory: the parent of a `.git`, or the bare repository itself.
 fn path_of_worktree(workspace: &Path, git: &Path) -> PathBuf {
     let is_bare = git.file_name().is_none_or(|name| name != ".git");
     let folder = if is_bare { git } else { git.parent().unwrap_or(git) };
     workspace.join(folder)
 }
 
-/// What is laid over the home directory. Links in it are handled by [`links`].
+/// Returns the layers over the home directory. Symlinks in it are handled by [`links`].
 fn home_layers(view: &HomeView, workspace: &Path) -> Vec<(PathBuf, Layer)> {
     let mut hidden = if view.is_workspace { view.private_names() } else { vec![view.home.clone()] };
-    // What a link leads to is hidden or not by its own name.
+    // The target of a symlink is hidden or visible by its own name.
     let is_link = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.is_symlink());
     hidden.retain(|path| !is_link(path) && !view.visible.contains(path));
     let around = if view.is_workspace { None } else { view.repository(workspace) };
@@ -243,15 +244,15 @@ fn home_layers(view: &HomeView, workspace: &Path) -> Vec<(PathBuf, Layer)> {
     hidden.chain(visible.map(|path| (path, Layer::Readable))).collect()
 }
 
-/// The home directory and what is hidden in it by its name, relative to a workspace that contains it.
+/// Returns the home directory and the names hidden in it, relative to a workspace that contains it.
 fn private_names(view: &HomeView, workspace: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
     let below = |path: &Path| path.strip_prefix(workspace).map(Path::to_owned);
     let home = below(&view.home).ok()?;
     Some((home, view.private_names().iter().filter_map(|path| below(path).ok()).collect()))
 }
 
-/// Names by which something visible is reached through links, and the real paths. In a home directory that is hidden these
-/// links are missing.
+/// Returns symlinks through which visible paths are reached, with their targets. In a hidden home directory these
+/// symlinks would be missing.
 fn links<'a>(
     view: &HomeView,
     policy: &SandboxPolicy,
@@ -265,17 +266,17 @@ fn links<'a>(
     let mut all: Vec<_> = named.filter_map(|path| Some((path.canonicalize().ok()?, path))).collect();
     all.retain(|(target, path)| target != path && path.starts_with(&view.home));
     let mut all: Vec<_> = all.into_iter().map(|(target, path)| (path, target)).collect();
-    // Below a link nothing has to be linked, and nothing can be.
+    // Paths below a symlink need no symlink of their own, and cannot have one.
     all.sort();
     all.dedup_by(|(path, _), (before, _)| path.starts_with(before));
     all
 }
 
-/// The sockets with a path that somebody on this machine has opened, and that are there.
+/// Returns the existing Unix sockets with a path that processes of this machine have bound.
 fn listening(in_workspace: &[PathBuf]) -> impl Iterator<Item = PathBuf> + use<> {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
     let table = String::from_utf8_lossy(&table).into_owned();
-    // Seven columns of numbers, then the path, which may have blanks in it.
+    // Seven columns of numbers, then the path, which may contain spaces.
     let paths = table.lines().filter_map(|line| line.find(" /").map(|at| PathBuf::from(&line[at + 1..])));
     let is_socket = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
     let relative = relative_sockets::find(&table, in_workspace);
@@ -312,7 +313,7 @@ mod tests {
             found.map(|(_, layer)| *layer)
         };
         assert_eq!(place(""), Some(Layer::Hidden));
-        // Hidden with the home directory.
+        // Hidden together with the home directory.
         assert_eq!((place(".ssh"), place(".openclaw")), (None, None));
         assert_eq!(place(".openclaw/workspace"), Some(Layer::Writable));
         assert_eq!(place(".openclaw/workspace/keys"), Some(Layer::Hidden));

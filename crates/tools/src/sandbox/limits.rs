@@ -1,8 +1,8 @@
-//! How much of the machine a command may use.
+//! Resource limits of commands.
 //!
-//! The kernel bounds each process (`RLIMIT_*`) and each temporary directory in memory. It has no bound for the memory of all
-//! processes together, for the number of root's processes and for the disk without a cgroup of our own, so [`Usage`]
-//! looks at these from time to time.
+//! The kernel limits each process (`RLIMIT_*`) and each temporary directory in memory. Without a cgroup it cannot limit
+//! the memory of all processes together, the number of root's processes, or the disk usage, so [`Usage`] checks these
+//! periodically.
 
 use std::{
     fs, io,
@@ -20,27 +20,27 @@ use crate::tree::Tree;
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
-/// How much memory there is if the kernel does not say.
+/// Assumed memory size if the kernel does not report it.
 const UNKNOWN_MEMORY: u64 = 4 * GIB;
 
-/// How many files a process may have open.
+/// Maximum number of open files per process.
 const OPEN_FILES: u64 = 65_536;
 
-/// How readily the kernel ends a command when memory runs out: more than the gateway, which has 0.
+/// OOM score of a command: the kernel kills it before the gateway, which has 0.
 const OUT_OF_MEMORY_SCORE: &str = "500";
 
-/// How much of the machine a command may use; `None` is without a limit.
+/// Resource limits of a command; `None` is without a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceLimits {
-    /// Bytes of memory that each process may have, and all of them together.
+    /// Maximum memory of each process, and of all of them together, in bytes.
     pub memory: Option<u64>,
-    /// How many processes and threads it may start.
+    /// Maximum number of processes and threads.
     pub processes: Option<u64>,
-    /// Bytes of the largest file that it may write.
+    /// Maximum file size in bytes.
     pub file: Option<u64>,
-    /// Bytes that each temporary directory may hold, where these are its own.
+    /// Maximum size of each private temporary directory in bytes.
     pub temporary: Option<u64>,
-    /// Bytes that stay free on the disk of the workspace.
+    /// Space that must stay free on the disk of the workspace, in bytes.
     pub disk_free: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Default for ResourceLimits {
 }
 
 impl ResourceLimits {
-    /// The limits in words, for people.
+    /// Returns the limits as text for the user.
     pub(super) fn explained(&self) -> String {
         let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
         let parts = [
@@ -73,7 +73,7 @@ impl ResourceLimits {
     }
 }
 
-/// The limits that a process sets itself before it becomes a command.
+/// Limits that a process sets for itself before it executes a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessLimits {
     memory: Option<u64>,
@@ -82,26 +82,27 @@ pub(super) struct ProcessLimits {
 }
 
 impl ProcessLimits {
-    /// The kernel counts the processes and threads of a user, not of a command: those that there are now come on top.
+    /// Creates the limits. The kernel counts the processes and threads of a user, not of a command, so the number that
+    /// now exists on the machine is added.
     pub(super) fn new(limits: &ResourceLimits) -> Self {
         let tasks = limits.processes.map(|processes| processes.saturating_add(tasks_now()));
         Self { memory: limits.memory, tasks, file: limits.file }
     }
 
-    /// Sets them, for this process and all that it starts.
+    /// Applies them to this process and its descendants.
     pub(super) fn apply(&self) -> io::Result<()> {
         lower(Resource::Core, Some(0))?;
         lower(Resource::Data, self.memory)?;
         lower(Resource::Nproc, self.tasks)?;
         lower(Resource::Fsize, self.file)?;
         lower(Resource::Nofile, Some(OPEN_FILES))?;
-        // Only a preference: if it cannot be set, the kernel chooses by size.
+        // Optional: if it cannot be set, the kernel chooses by size.
         fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE).ok();
         Ok(())
     }
 }
 
-/// Sets a limit, unless there is a lower one.
+/// Sets a limit, unless the present one is lower.
 fn lower(resource: Resource, limit: Option<u64>) -> io::Result<()> {
     let Some(limit) = limit else { return Ok(()) };
     let least = |present: Option<u64>| Some(present.map_or(limit, |present| present.min(limit)));
@@ -109,14 +110,14 @@ fn lower(resource: Resource, limit: Option<u64>) -> io::Result<()> {
     Ok(setrlimit(resource, Rlimit { current: least(present.current), maximum: least(present.maximum) })?)
 }
 
-/// How many processes and threads there are on this machine.
+/// Returns the number of processes and threads on this machine.
 fn tasks_now() -> u64 {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let counts = load.split_whitespace().nth(3).and_then(|counts| counts.split_once('/'));
     counts.and_then(|(_, all)| all.parse().ok()).unwrap_or(0)
 }
 
-/// Bytes of memory of this machine.
+/// Returns the memory size of this machine in bytes.
 fn total_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -127,16 +128,16 @@ fn total_memory() -> u64 {
 /// A limit that a command has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exceeded {
-    /// The memory of all its processes, in bytes.
+    /// Memory of all its processes, in bytes.
     Memory(u64),
-    /// How many processes it may have.
+    /// Number of processes.
     Processes(u64),
-    /// The space that has to stay free on the disk, in bytes.
+    /// Space that must stay free on the disk, in bytes.
     Disk(u64),
 }
 
 impl Exceeded {
-    /// Why the command was stopped, as a sentence without its full stop.
+    /// Returns why the command was stopped, as a sentence without its full stop.
     pub(crate) fn trouble(self) -> String {
         match self {
             Self::Memory(limit) => format!(
@@ -156,24 +157,24 @@ impl Exceeded {
     }
 }
 
-/// What is looked at while a command runs.
+/// Periodic check of the limits while a command runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {
-    /// The limits of the command.
+    /// Limits of the command.
     pub(crate) limits: ResourceLimits,
     workspace: PathBuf,
-    /// Bytes that have to stay free: fewer than the config says on a disk that had not twice as much.
+    /// Bytes that must stay free: at most half of what was free at the start.
     floor: Option<u64>,
 }
 
 impl Usage {
-    /// Begins to look. Blocks.
+    /// Creates the check. Blocks.
     pub(super) fn new(limits: ResourceLimits, workspace: &Path) -> Self {
         let floor = limits.disk_free.zip(free(workspace)).map(|(floor, free)| floor.min(free / 2));
         Self { limits, workspace: workspace.to_owned(), floor }
     }
 
-    /// A limit that the processes of a command exceed now. Blocks.
+    /// Returns a limit that the processes of a command currently exceed. Blocks.
     pub(crate) fn exceeded(&self, tree: &Tree) -> Option<Exceeded> {
         let (count, bytes) = tree.usage(self.limits.memory.unwrap_or(u64::MAX));
         let memory = self.limits.memory.filter(|limit| bytes > *limit).map(Exceeded::Memory);
@@ -183,7 +184,7 @@ impl Usage {
     }
 }
 
-/// Bytes that are free on the disk of a directory.
+/// Returns the free space on the disk of a directory in bytes.
 fn free(directory: &Path) -> Option<u64> {
     let found = statvfs(directory).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!((usage.floor, usage.exceeded(&tree)), (Some(MIB), None));
         usage.floor = Some(u64::MAX);
         assert_eq!(usage.exceeded(&tree), Some(Exceeded::Disk(u64::MAX)));
-        // It is not the command that left less than that.
+        // Less space than that was free before the command started.
         let usage = Usage::new(ResourceLimits { disk_free: Some(u64::MAX), ..limits }, folder.path());
         assert!(usage.floor.unwrap() <= free(folder.path()).unwrap() && usage.exceeded(&tree).is_none());
     }

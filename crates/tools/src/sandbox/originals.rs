@@ -1,8 +1,8 @@
 //! Copies of protected files, for a sandbox that cannot keep a command from changing them.
 //!
-//! In tier A a mount protects each of these files. In tier B there are no mounts, and Landlock cannot except a file from a
-//! directory that a command may write to. So the files are copied before the command starts, and what the command changed
-//! is put back: while it runs, and when it has ended.
+//! In tier A a mount protects each of these files. In tier B there are no mounts, and Landlock cannot except a file
+//! from a directory that a command may write to. So the files are copied before the command starts, and changes are
+//! reverted: while it runs, and when it has ended.
 
 use std::{
     borrow::Cow,
@@ -20,17 +20,17 @@ use super::{
     record::Own,
 };
 
-/// A protected file or directory with more entries, or more bytes, is not copied.
+/// Limits per protected file or directory; one with more entries or bytes is not copied.
 const MOST_ENTRIES: usize = 2_000;
 const MOST_BYTES: usize = 8 << 20;
 
-/// The mode of a directory that a file tool created.
+/// Mode of a directory that a file tool created.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Which permission bits are compared: those that decide whether git runs a hook.
+/// Permission bits that are compared: those that decide whether git runs a hook.
 const EXECUTABLE: u32 = 0o111;
 
-/// A file, link or directory as it was before the command.
+/// A file, symlink or directory as it was before the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Original {
@@ -45,14 +45,15 @@ enum Original {
     },
 }
 
-/// The protected files of a workspace as they were before a command, by their paths in the workspace. A directory is
-/// followed by everything in it.
+/// The protected files of a workspace as they were before a command, by path in the workspace. A directory is followed
+/// by its content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Originals(BTreeMap<PathBuf, Original>);
 
 impl Originals {
-    /// Copies files and directories. What is `known` is not read again: a command that runs may have changed it. Blocks.
+    /// Copies files and directories. Those in `known` are not read again, because a running command may have changed
+    /// them. Blocks.
     pub(super) fn read<'a>(workspace: &Path, names: impl Iterator<Item = &'a Path>, known: &Self) -> Self {
         let mut all = Self::default();
         for name in names {
@@ -79,19 +80,19 @@ impl Originals {
         self.0.extend(others.0);
     }
 
-    /// Whether a path was copied, or is in a directory that was.
+    /// Returns true if a path was copied, by itself or with a directory above it.
     pub(super) fn covers(&self, path: &Path) -> bool {
         path.ancestors().any(|above| self.0.contains_key(above))
     }
 
-    /// The files and directories that were copied, without what is in them.
+    /// Returns the files and directories that were copied, without the content of directories.
     pub(super) fn roots(&self) -> impl Iterator<Item = &Path> {
         let is_root = |name: &&PathBuf| name.parent().is_none_or(|parent| !self.0.contains_key(parent));
         self.0.keys().filter(is_root).map(PathBuf::as_path)
     }
 
-    /// Makes a file or directory what it was, and adds the names of what had changed. What file tools wrote since then
-    /// stays. Nothing is put into a directory that is gone. Blocks.
+    /// Restores a file or directory, and adds the names that had changed. Content that file tools wrote since then is
+    /// kept. Nothing is restored below a directory that no longer exists. Blocks.
     pub(super) fn put_back(
         &self,
         workspace: &Path,
@@ -124,7 +125,7 @@ impl Originals {
         Ok(())
     }
 
-    /// What may be loaded of a path that is covered, as long as a command runs that could change the file.
+    /// Returns what may be loaded from a copied path while a command runs that could change the file.
     pub(super) fn rule(&self, workspace: &Path, path: &Path) -> LoadRule {
         let Some((above, original)) = path.ancestors().find_map(|above| self.0.get_key_value(above)) else {
             return LoadRule::File;
@@ -132,7 +133,7 @@ impl Originals {
         match original {
             Original::File { content, .. } => LoadRule::Text(String::from_utf8_lossy(content).into_owned()),
             Original::Directory { .. } if above == path => LoadRule::File,
-            // Where the link leads decides who may change what is there.
+            // The load rule of the target applies as long as the symlink is unchanged.
             Original::Link(target) if fs::read_link(workspace.join(above)).is_ok_and(|now| now == *target) => {
                 LoadRule::File
             }
@@ -140,8 +141,8 @@ impl Originals {
         }
     }
 
-    /// Whether a file is a copy of an original, or a directory has nothing but such copies. `None` if `name` was not
-    /// copied.
+    /// Returns true if a file equals an original, or a directory contains nothing but such files. `None` if `name` was
+    /// not copied.
     pub(super) fn is_copy(&self, name: &Path, other: &Path) -> Option<io::Result<bool>> {
         self.0.contains_key(name).then(|| self.is_same(name, other))
     }
@@ -169,7 +170,7 @@ impl Originals {
         self.0.range(name.to_owned()..).take_while(move |(path, _)| path.starts_with(name))
     }
 
-    /// What has to be at a path; `None` if nothing.
+    /// Returns the expected content of a path; `None` if nothing may exist there.
     fn expected(&self, name: &Path, own: &Own) -> Option<Cow<'_, Original>> {
         let was = self.0.get(name);
         match own.get(name) {
@@ -204,7 +205,7 @@ impl Original {
         }
     }
 
-    /// Creates it. Nothing may be there.
+    /// Creates it. The path must be free.
     fn write(&self, spot: &Spot) -> io::Result<()> {
         match self {
             Self::File { mode, content } => spot.write(content, *mode),
@@ -214,7 +215,7 @@ impl Original {
     }
 }
 
-/// A file or directory that is being copied.
+/// Copy in progress of a file or directory.
 struct Tree<'a> {
     workspace: &'a Path,
     found: BTreeMap<PathBuf, Original>,
@@ -225,7 +226,7 @@ impl Tree<'_> {
     fn add(&mut self, name: &Path) -> io::Result<()> {
         let Some(spot) = Spot::find(self.workspace, name)? else { return Ok(()) };
         let Some(found) = spot.look()? else { return Ok(()) };
-        // Records of commands are JSON.
+        // Records are stored as JSON, which needs UTF-8.
         if name.to_str().is_none() {
             return Err(io::Error::other(format!("{} is no UTF-8", name.display())));
         }
@@ -255,7 +256,7 @@ impl Tree<'_> {
     }
 }
 
-/// Bytes as text in JSON.
+/// Serializes bytes as Base64.
 mod base64_text {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};

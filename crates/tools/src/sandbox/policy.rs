@@ -1,4 +1,4 @@
-//! What a sandbox is asked to do, before anybody has looked at the disk.
+//! The sandbox policy as configured, before any path is resolved on the disk.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,64 +11,65 @@ use crate::{
 
 use super::limits::ResourceLimits;
 
-/// How much a command may do.
+/// Access level of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Look, but change nothing.
+    /// Read only.
     ReadOnly,
-    /// Change the workspace.
+    /// Write access to the workspace.
     #[default]
     Workspace,
-    /// Change the workspace, when somebody has agreed to the command. Asking is not done here.
+    /// Write access to the workspace, after approval of the command. The approval itself is requested elsewhere.
     Guarded,
-    /// Everything that the user may do: there is no sandbox.
+    /// Everything that the user may do, without a sandbox.
     Full,
 }
 
-/// What a sandbox is asked to do.
+/// What a command may access in the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxPolicy {
-    /// How much a command may do.
+    /// Access level.
     pub mode: Mode,
-    /// Whether it reaches the network.
+    /// True if the command may use the network.
     pub network: bool,
-    /// Where Homard keeps its own things: nobody's to see.
+    /// Homard's state directory, which is always hidden.
     pub state_dir: Option<PathBuf>,
-    /// Workspaces of agents. Below the state directory, only these may be worked in.
+    /// Workspaces of agents. Below the state directory, commands may only run in these.
     pub workspaces: Vec<PathBuf>,
-    /// The home directory. Toolchains, caches and the git identity may be read in it; the rest is hidden.
+    /// The home directory. Toolchains, caches and the git identity in it are readable; the rest is hidden.
     pub home: Option<PathBuf>,
-    /// The directories in which the user's shells look for programs: `PATH`.
+    /// Directories of the user's `PATH`.
     pub search_path: Vec<PathBuf>,
-    /// Paths that may be read although they are hidden. The home directory itself may be one: then credentials in it stay
-    /// hidden that are known by name.
+    /// Hidden paths that are readable nevertheless. If the home directory itself is one, known credentials in it stay
+    /// hidden.
     pub extra_read: Vec<PathBuf>,
-    /// Folders of skills: agents read them wherever a run works.
+    /// Directories of skills, readable in every run.
     pub skills: Vec<PathBuf>,
-    /// What may be changed besides the workspace.
+    /// Writable paths in addition to the workspace.
     pub extra_write: Vec<PathBuf>,
-    /// What is hidden besides the usual.
+    /// Hidden paths in addition to the default ones.
     pub masked: Vec<PathBuf>,
-    /// How much of the machine a command may use.
+    /// Resource limits of a command.
     pub limits: ResourceLimits,
 }
 
-/// Whether something at a path below a workspace steers agents or git.
+/// Returns true if the first component of a path in the workspace is protected: agents or git act on such files.
 pub(super) fn steers(path: &Path) -> bool {
     let first = path.components().next().map(Component::as_os_str);
     first.is_some_and(|first| first == ".git" || first == GUIDE || for_commands().any(|name| first == name))
 }
 
 impl SandboxPolicy {
-    /// The policy for commands of a sandboxed run. They are always held, and of the workspaces they see the one that they
-    /// work in, and the agent's own if the run may read it.
+    /// Returns the policy for commands of a sandboxed run. They always run in a sandbox, and of all workspaces they see
+    /// only the one that they run in, and the agent's own if the run may read it.
     pub(crate) fn in_sandbox(&self, view: &SandboxView, workdir: &Path) -> Self {
         let mut policy = self.clone();
         if policy.mode == Mode::Full {
             policy.mode = Mode::Workspace;
         }
         let (readable, own) = (view.readable(), view.workspace.as_path());
-        // The folder with all sandbox workspaces is one of these: what is in it besides the working directory is hidden.
+        // One of these is the directory of all sandbox workspaces; everything in it but the working directory is
+        // hidden.
         let all = self.workspaces.iter().map(PathBuf::as_path).chain([own]);
         let is_seen = |path: &Path| {
             path == workdir || Some(path) == readable || (view.access == WorkspaceAccess::Rw && path == own)
@@ -78,20 +79,20 @@ impl SandboxPolicy {
         policy
     }
 
-    /// All that is hidden.
+    /// Returns all hidden paths.
     pub(crate) fn secrets(&self) -> Vec<PathBuf> {
         let opened: Vec<_> = self.extra_read.iter().chain(&self.extra_write).collect();
         let at_home = self.home.iter().flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
-        // What the owner named is open; Homard's own state is not theirs to open this way.
+        // Paths that the owner has opened are visible, but Homard's state directory cannot be opened this way.
         let at_home = at_home.filter(|path| !opened.contains(&path));
         let elsewhere = SYSTEM_SECRETS.map(PathBuf::from);
         at_home.chain(elsewhere).chain(self.state_dir.clone()).chain(self.masked.iter().cloned()).collect()
     }
 
-    /// Files and directories that runs in a directory, given by its real path, may read but not change.
+    /// Returns files and directories that runs in a directory, given by its real path, may read but not change.
     ///
-    /// Where the home directory is a part of it, the directories of `PATH` in the home directory are among them. In a
-    /// project of its own, such a directory is where its builds go. Blocks.
+    /// If the home directory is a part of it, this includes the directories of `PATH` in the home directory. In a
+    /// separate project, such a directory is where its builds are written. Blocks.
     pub(crate) fn start_files(&self, directory: &Path) -> Vec<PathBuf> {
         let in_home = |home: &PathBuf| {
             let is_worked_in = home.canonicalize().is_ok_and(|home| home.starts_with(directory));
@@ -102,8 +103,8 @@ impl SandboxPolicy {
         self.home.iter().flat_map(in_home).collect()
     }
 
-    /// Whether a run may not work in a directory, given by its real path: it belongs to the state directory, and to
-    /// no agent's workspace there. Blocks.
+    /// Returns true if a run must not use a directory, given by its real path: it is in the state directory, but in no
+    /// agent's workspace there. Blocks.
     pub fn refuses(&self, directory: &Path) -> bool {
         let state_dirs: Vec<_> = self.state_dir.iter().flat_map(|state_dir| resolve(state_dir)).collect();
         let workspaces: Vec<_> = self.workspaces.iter().flat_map(|workspace| resolve(workspace)).collect();

@@ -1,4 +1,4 @@
-//! What is written down of a command that runs: what has to be looked at in its workspace when it is over.
+//! Record of a running command: what has to be checked in its workspace when it has ended.
 
 use std::{
     collections::BTreeMap,
@@ -22,59 +22,58 @@ use super::{
     sweep::Swept,
 };
 
-/// Longer files are not compared.
+/// Maximum size of files that are compared, in bytes.
 const COMPARED: u64 = 1 << 20;
 
-/// The git directory of the repository at the top.
+/// Git directory of the repository at the top level.
 pub(super) const GIT: &str = ".git";
 
-/// Names below a workspace, and what each was: a link to somewhere, or nothing.
+/// Names in a workspace and what each was before the command: a symlink with its target, or missing.
 pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
 
-/// What our own tools wrote below a workspace while commands ran, or removed.
+/// Files in a workspace that Homard's own tools wrote (with their text) or removed while commands ran.
 pub(super) type Own = BTreeMap<PathBuf, Option<String>>;
 
-/// Which file it is: device, number, and birth, because numbers are used again.
+/// Identity of a file: device, inode and creation time, because inode numbers are reused.
 type Identity = (u64, u64, Option<SystemTime>);
 
-/// What is written down.
+/// Record of a running command, stored until its workspace has been checked.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) workspace: PathBuf,
     pub(super) names: Names,
-    /// What a mount protects. It does so no longer when the file is replaced from outside.
+    /// Files protected by a mount. The protection is lost if the file is replaced from outside.
     #[serde(default)]
     held: BTreeMap<PathBuf, Identity>,
-    /// The same files, where nothing keeps the command from changing them: they are put back.
+    /// Copies of these files, if nothing prevents the command from changing them: changes are reverted.
     #[serde(default)]
     pub(super) originals: Originals,
     #[serde(default)]
     pub(super) own: Own,
-    /// Git directories below the top of the workspace that were there before; `None` if
-    /// that is not known.
+    /// Git directories below the top level of the workspace that existed before; `None` if unknown.
     #[serde(default)]
     pub(super) repositories: Option<Vec<PathBuf>>,
-    /// Files and directories below the top of the workspace with a protected name that were there before; `None` if that
-    /// is not known.
+    /// Files and directories with a protected name below the top level of the workspace that existed before; `None` if
+    /// unknown.
     #[serde(default)]
     protected: Option<Vec<PathBuf>>,
-    /// Which directories these git directories were, and those that these protected files are in. Another one by the same
-    /// name is new: a directory above it can be renamed.
+    /// Identities of these git directories, and of the parent directories of these protected files. A different
+    /// directory of the same name counts as new, because a directory above it can be renamed.
     #[serde(default)]
     identities: BTreeMap<PathBuf, Identity>,
-    /// The home directory and the hidden names that were in it, if it is a part of the workspace.
+    /// The home directory and the hidden names that existed in it, if it is a part of the workspace.
     #[serde(default)]
     private: Option<(PathBuf, Vec<PathBuf>)>,
-    /// Where it is written down.
+    /// Path of the stored record.
     #[serde(skip)]
     pub(super) file: Option<PathBuf>,
-    /// What was found while the command was running.
+    /// State of the sweeps while the command runs.
     #[serde(skip)]
     pub(super) swept: Swept,
 }
 
 impl Record {
-    /// Looks up what is there now. `own` is what is there by right, though other commands run.
+    /// Records the current state. `own` are the files of Homard's tools that may exist although other commands run.
     pub(super) fn new(workspace: PathBuf, layers: &Layers, own: Own) -> Self {
         let readable = layers.of(Layer::Readable).filter_map(|path| {
             let name = path.strip_prefix(&workspace).ok().filter(|name| *name != Path::new(""))?;
@@ -106,12 +105,12 @@ impl Record {
         }
     }
 
-    /// Copies what is protected, for a command that could change it. What is `known` is not read again. Blocks.
+    /// Copies the protected files, for a command that could change them. Those in `known` are not read again. Blocks.
     pub(super) fn copy_originals(&mut self, known: &Originals) {
         self.originals = Originals::read(&self.workspace, self.held.keys().map(PathBuf::as_path), known);
     }
 
-    /// Writes it down in a folder, under a name of its own.
+    /// Stores the record in a directory under a unique name.
     pub(super) fn write_into(&mut self, folder: &Path) -> io::Result<()> {
         for number in 0_u32.. {
             let path = folder.join(format!("{}-{number}.json", std::process::id()));
@@ -127,7 +126,7 @@ impl Record {
         Err(io::Error::other("there are too many records of commands"))
     }
 
-    /// Whether something at a path would be looked at.
+    /// Returns true if a path is subject to the check.
     pub(super) fn concerns(&self, path: &Path) -> bool {
         self.held.contains_key(path)
             || path.ancestors().any(|above| self.names.contains_key(above))
@@ -135,11 +134,11 @@ impl Record {
             || path.iter().any(is_protected_below)
     }
 
-    /// Notes what our own tools did.
+    /// Records a file that one of Homard's tools wrote or removed.
     pub(super) fn allow(&mut self, path: &Path, text: Option<&str>) {
         self.own.insert(path.to_owned(), text.map(ToOwned::to_owned));
         let written = self.file.as_ref().map(|file| {
-            // Beside it and then over it: half a record would be taken for none.
+            // Written to a new file and renamed, because an incomplete record would be ignored.
             let new = file.with_extension("new");
             fs::write(&new, serde_json::to_vec(self)?)?;
             fs::rename(new, file)
@@ -149,7 +148,7 @@ impl Record {
         }
     }
 
-    /// Takes aside what is there and should not. Says what was done, and whether that was all.
+    /// Quarantines unwanted files and restores protected ones. Returns notes, and whether everything succeeded.
     pub(super) fn look(&self, quarantine: &Path) -> (Vec<String>, bool) {
         let mut aside = Aside::new(quarantine);
         if !self.names.is_empty() {
@@ -180,8 +179,8 @@ impl Record {
         (notes, is_done)
     }
 
-    /// Makes protected files that were copied what they were, those that are `wanted`. Adds what had changed, and returns a
-    /// sentence for each that cannot be put back.
+    /// Restores the copied protected files that are `wanted`. Adds those that had changed, and returns a sentence for
+    /// each that could not be restored.
     pub(super) fn put_back(
         &self,
         wanted: impl Fn(&Path) -> bool,
@@ -190,7 +189,7 @@ impl Record {
     ) -> Vec<String> {
         let mut failed = Vec::new();
         let git = Path::new(GIT);
-        // Another repository could be linked in the place of the one that was there.
+        // A symlink to another repository could have replaced the original one.
         let had_repository = self.originals.roots().any(|name| name.parent() == Some(git));
         let is_directory = |name: &Path| self.workspace.join(name).symlink_metadata().is_ok_and(|found| found.is_dir());
         if had_repository && !is_directory(git) {
@@ -203,10 +202,10 @@ impl Record {
         failed
     }
 
-    /// Takes aside what git would run of repositories that were not there before, at any depth.
+    /// Quarantines what git would execute in new repositories, at any depth.
     fn look_at_repositories(&self, aside: &mut Aside<'_>, notes: &mut Vec<String>) -> Option<String> {
         if self.names.is_empty() {
-            // The command could change nothing.
+            // The command could not change anything.
             return None;
         }
         let Some(before) = &self.repositories else {
@@ -215,9 +214,9 @@ impl Record {
                 self.workspace.display()
             ));
         };
-        // Without a limit: a command could create so many files that nothing else is found.
+        // Without a limit: a command could create enough files to hide a repository from a limited search.
         let now = repository::nested_in_all(&self.workspace);
-        // One that cannot be taken aside does not keep the others there.
+        // A failure does not prevent the others from being quarantined.
         let failed = |(name, result): (PathBuf, io::Result<()>)| result.err().map(|error| self.lament(&name, &error));
         let protected = now.protected.into_iter().map(|name| {
             let result = self.judge_protected(&name, aside);
@@ -232,12 +231,13 @@ impl Record {
         None
     }
 
-    /// Takes a file or directory with a protected name aside if it is new.
+    /// Quarantines a file or directory with a protected name if it is new.
     fn judge_protected(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
         if self.is_new_protected(name)? { self.take(name, aside) } else { Ok(()) }
     }
 
-    /// Whether a file or directory with a protected name was not there before, and is no copy of one.
+    /// Returns true if a file or directory with a protected name did not exist before, and is not a copy of one that
+    /// did.
     pub(super) fn is_new_protected(&self, name: &Path) -> io::Result<bool> {
         let Some(before) = &self.protected else { return Ok(false) };
         let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.is_another(parent))?;
@@ -245,13 +245,13 @@ impl Record {
         Ok(!was_there && !self.is_copy(name)?)
     }
 
-    /// Whether a git directory was not there before, and is no worktree of the repository at the top.
+    /// Returns true if a git directory did not exist before, and is not a worktree of the repository at the top level.
     pub(super) fn is_new_repository(&self, git: &Path, before: &[PathBuf]) -> io::Result<bool> {
         let is_known = before.iter().any(|one| one == git) && !self.is_another(git)?;
         Ok(!is_known && !repository::is_worktree(&self.workspace, git)?)
     }
 
-    /// Takes aside what git would run of a repository, if that is new.
+    /// Quarantines what git would execute in a repository, if the repository is new.
     fn judge_repository(&self, git: &Path, before: &[PathBuf], aside: &mut Aside<'_>) -> io::Result<()> {
         if !self.is_new_repository(git, before)? {
             return Ok(());
@@ -262,14 +262,14 @@ impl Record {
         Ok(())
     }
 
-    /// Whether a directory is not the one that had this name before the command.
+    /// Returns true if a directory is not the one that had this name before the command.
     fn is_another(&self, name: &Path) -> io::Result<bool> {
         let Some(was) = self.identities.get(name) else { return Ok(false) };
         Ok(identity(&self.workspace.join(name).symlink_metadata()?) != *was)
     }
 
-    /// Whether something new is what a protected file or directory of the same name holds: git makes such copies when it
-    /// adds a worktree. Also true if it is that file itself, in a directory that was moved.
+    /// Returns true if a new file or directory equals a protected one of the same name: git creates such copies for a
+    /// new worktree. Also true if it is that file itself, in a directory that was moved.
     fn is_copy(&self, name: &Path) -> io::Result<bool> {
         let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(false) };
         let Some(found) = spot.look()? else { return Ok(false) };
@@ -285,7 +285,7 @@ impl Record {
                 return Ok(true);
             }
             let Some(original) = Spot::find(&self.workspace, held)? else { continue };
-            // What took its place may be the command's, too.
+            // A file that replaced the original may be the command's, too.
             let is_original = original.look()?.is_some_and(|now| identity(&now) == *was);
             if is_original && is_same(original.path(), spot.path())? {
                 return Ok(true);
@@ -294,7 +294,7 @@ impl Record {
         Ok(false)
     }
 
-    /// What may be loaded of a path below the workspace as long as the command runs.
+    /// Returns what may be loaded from a path in the workspace while the command runs.
     pub(super) fn rule(&self, path: &Path) -> LoadRule {
         let is_new_below = || {
             let known =
@@ -325,7 +325,7 @@ impl Record {
         }
     }
 
-    /// Takes aside what was made in the home directory by a name that programs use for their own files.
+    /// Quarantines new files in the home directory with a name that programs use for their own files.
     fn look_at_home(&self, aside: &mut Aside<'_>, notes: &mut Vec<String>) -> io::Result<()> {
         for name in self.new_private_names()? {
             if let Err(error) = self.take(&name, aside) {
@@ -335,7 +335,7 @@ impl Record {
         Ok(())
     }
 
-    /// Names in the home directory that programs use for their own files and that were not there before.
+    /// Returns the new names in the home directory that programs use for their own files.
     pub(super) fn new_private_names(&self) -> io::Result<Vec<PathBuf>> {
         let Some((home, before)) = &self.private else { return Ok(Vec::new()) };
         let entries = fs::read_dir(self.workspace.join(home))?;
@@ -352,7 +352,7 @@ impl Record {
         )
     }
 
-    /// What was missing is missing again, but for what is our own; a link is what it was.
+    /// Quarantines a name that was missing, except files of Homard's tools; restores a symlink.
     fn restore(&self, name: &Path, was: Option<&Path>, aside: &mut Aside<'_>) -> io::Result<()> {
         let Some(target) = was else {
             if name != Path::new(GIT) {
@@ -370,8 +370,8 @@ impl Record {
         spot.link(target)
     }
 
-    /// What was protected is what it was, or our own. If somebody else replaced it, nobody knows what the command did
-    /// to it afterwards, and only people can tell.
+    /// Checks that a file protected by a mount is still the same one, or one of Homard's tools. If it was replaced
+    /// otherwise, the command may have changed the new file, and a note asks the user to look at it.
     fn compare(&self, name: &Path, was: &Identity, aside: &mut Aside<'_>) -> io::Result<Option<String>> {
         let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(None) };
         let Some(found) = spot.look()? else { return Ok(None) };
@@ -387,7 +387,8 @@ impl Record {
         )))
     }
 
-    /// Takes away what is there, but for files that are as we wrote them. Those that are not are put back.
+    /// Quarantines what exists at a name, except files that are as Homard's tools wrote them. Changed ones are
+    /// restored.
     pub(super) fn take(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
         let has_own = self.own.iter().any(|(path, text)| text.is_some() && path.starts_with(name));
         if !has_own {
@@ -410,7 +411,7 @@ impl Record {
     }
 }
 
-/// A sentence for whoever started a command that changed protected files.
+/// Returns a note about protected files that a command changed.
 pub(super) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = changed.iter().map(|name| name.display().to_string()).collect();
     (!names.is_empty()).then(|| {
@@ -422,11 +423,12 @@ pub(super) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// Whether two files hold the same, or two directories the same files. Links and long files are not compared.
+/// Returns true if two files are equal, or if all files in the directory `other` equal those in `one`. Symlinks and
+/// long files count as different.
 fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
     let (found, its) = (one.symlink_metadata()?, other.symlink_metadata()?);
     if found.is_file() && its.is_file() {
-        // What has another name could be changed by it.
+        // A file with another hard link could be changed through it.
         let is_plain = its.nlink() == 1 && found.len() == its.len() && its.len() <= COMPARED;
         return Ok(is_plain && fs::read(one)? == fs::read(other)?);
     }

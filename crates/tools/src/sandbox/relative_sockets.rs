@@ -1,5 +1,5 @@
-//! Unix sockets that were bound by a relative path. The kernel's table names them as they were bound, without the
-//! directory, so they have to be looked for.
+//! Finds Unix sockets that were bound by a relative path. The kernel's table lists the path as it was bound, without
+//! the directory, so the sockets have to be searched for.
 
 use std::{
     collections::BTreeSet,
@@ -8,11 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The column of the kernel's table that holds the path; before it there are numbers.
+/// Index of the path column in the kernel's table; the columns before it are numbers.
 const PATH_COLUMN: usize = 7;
 
-/// The sockets among these names that are there: below the working directory of a process, or among the sockets that were
-/// found in the workspace. A process that has changed its directory since may be missed elsewhere.
+/// Returns the existing sockets with these relative paths: below the working directory of a process, or among the
+/// sockets found in the workspace. Elsewhere, a socket is missed if its process has changed the working directory
+/// since.
 pub(super) fn find(table: &str, in_workspace: &[PathBuf]) -> Vec<PathBuf> {
     let names: BTreeSet<&Path> = table.lines().skip(1).filter_map(relative).collect();
     if names.is_empty() {
@@ -26,13 +27,13 @@ pub(super) fn find(table: &str, in_workspace: &[PathBuf]) -> Vec<PathBuf> {
     below.chain(known).collect()
 }
 
-/// The path of a line, if it is relative.
+/// Returns the path in a line, if it is relative.
 fn relative(line: &str) -> Option<&Path> {
     let mut rest = line;
     for _ in 0..PATH_COLUMN {
         rest = rest.trim_start().split_once(' ')?.1;
     }
-    // Names without a file begin with @.
+    // Abstract names, which have no file, begin with @.
     (!rest.is_empty() && !rest.starts_with(['/', '@'])).then(|| Path::new(rest))
 }
 
@@ -40,7 +41,7 @@ fn is_socket(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// Where the processes work that this user may look at.
+/// Returns the working directories of all processes that this user may inspect.
 fn working_directories() -> BTreeSet<PathBuf> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok()).collect()

@@ -1,4 +1,4 @@
-//! What a repository that a command made may not bring: whatever git would run for the user.
+//! What a repository created by a command must not contain: anything that git would execute for the user.
 
 use std::{
     fs, io,
@@ -10,13 +10,13 @@ use crate::protected::{HEAD, is_protected_below, is_skipped};
 
 use super::aside::{self, Spot};
 
-/// What git reads hooks and settings from, besides `hooks` and `config`.
+/// Files and directories from which git reads hooks and settings, besides `hooks` and `config`.
 const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
 
-/// Where a git directory keeps those of submodules.
+/// Directory in a git directory that contains the git directories of submodules.
 pub(super) const MODULES: &str = "modules";
 
-/// Settings that name no program, by section: those that `git init` writes and people often add.
+/// Settings that name no program, by section: those that `git init` writes and other common ones.
 const PLAIN: [(&str, &[&str]); 13] = [
     (
         "core",
@@ -53,60 +53,59 @@ const PLAIN: [(&str, &[&str]); 13] = [
     ("gc", &["auto"]),
 ];
 
-/// How many entries of a workspace are looked through for repositories.
+/// Maximum number of directory entries that are searched for repositories.
 const MOST: usize = 1_000_000;
 
-/// Directories that hold no files of anybody, where the workspace is the root directory.
+/// Directories without regular files, if the workspace is the root directory.
 const NOT_FILES: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Longer settings are not looked through.
+/// Maximum size of a config that is parsed, in bytes.
 const LONGEST: usize = 1 << 16;
 
-/// How many files a config may include to be looked at.
+/// Maximum number of included config files that are followed.
 const MOST_NAMED: usize = 32;
 
-/// Names of files, and of a repository, that are nothing where they are empty directories.
+/// Names of files, and of a repository, that have no meaning as empty directories.
 const NEVER_EMPTY: [&str; 9] =
     [".git", ".envrc", ".gitmodules", ".mcp.json", "AGENTS.md", "CLAUDE.md", "HEARTBEAT.md", "MEMORY.md", "SOUL.md"];
 
-/// Removes empty directories that something was once mounted on. They are in the way of whoever makes such a file, or
-/// a repository.
+/// Removes empty directories that were mount points. They would prevent the creation of such a file or repository.
 pub(super) fn sweep(workspace: &Path) {
     for name in NEVER_EMPTY {
-        // It removes nothing else: no file, no link, no directory that holds something. Mostly there is none.
+        // This removes neither files nor symlinks nor directories with content. Usually there is none.
         fs::remove_dir(workspace.join(name)).ok();
     }
 }
 
-/// What a workspace has below its top that makes programs run code or steers agents, sorted.
+/// Files and directories below the top level of a workspace that run code or instruct agents, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Nested {
-    /// Git directories, gitlinks and bare repositories, and the git directories of submodules, which lie in the `modules` of
-    /// another one. The `.git` at the top is not among them.
+    /// Git directories, gitlinks and bare repositories, and the git directories of submodules, which are in the
+    /// `modules` of another one. Without the `.git` at the top level.
     pub(crate) repositories: Vec<PathBuf>,
     /// Files and directories with a protected name.
     pub(crate) protected: Vec<PathBuf>,
-    /// Sockets, also at the top.
+    /// Sockets, including those at the top level.
     pub(crate) sockets: Vec<PathBuf>,
 }
 
-/// Searches a workspace. Links are not followed. `None` if there is too much to be searched. Blocks.
+/// Searches a workspace without following symlinks. `None` if it has too many entries. Blocks.
 pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
     search(workspace, MOST)
 }
 
-/// The same, however much there is: for a workspace that could be searched before a command.
+/// Like [`nested`] without a limit, for a workspace that could be searched before a command.
 pub(super) fn nested_in_all(workspace: &Path) -> Nested {
     search(workspace, usize::MAX).unwrap_or_default()
 }
 
 fn search(workspace: &Path, most: usize) -> Option<Nested> {
     let (mut found, mut protected, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
-    // Directories to come, and whether protected names are looked for in them.
+    // Remaining directories, and whether protected names are searched for in them.
     let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
     while let Some((folder, is_loaded)) = pending.pop() {
         let is_top = folder.as_os_str().is_empty();
-        // One that is gone holds nothing.
+        // A directory that no longer exists contains nothing.
         let Ok(entries) = aside::list(&workspace.join(&folder)) else { continue };
         let (mut below, mut names) = (Vec::new(), Vec::new());
         for entry in entries.flatten() {
@@ -139,7 +138,8 @@ fn search(workspace: &Path, most: usize) -> Option<Nested> {
             names.push(name);
         }
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
-        // The workspace itself would be one that its owner chose. What is missing beside `commondir` is where that leads.
+        // The workspace itself is excluded, because its owner chose it. With a `commondir`, the missing parts are
+        // elsewhere.
         let is_complete = has("objects") && has("refs");
         let is_shared = || has("commondir") && !is_of_worktree(workspace, &folder).unwrap_or(false);
         let is_bare = has(HEAD) && !is_top && (is_complete || is_shared());
@@ -147,7 +147,7 @@ fn search(workspace: &Path, most: usize) -> Option<Nested> {
             protected.extend(worktree_configs(workspace, &folder));
             found.push(folder);
         }
-        // Also below a bare repository: anything may have been put there, and it may only look like one.
+        // Also below a bare repository, because it may only look like one and contain anything.
         pending.extend(below);
     }
     found.sort();
@@ -155,7 +155,7 @@ fn search(workspace: &Path, most: usize) -> Option<Nested> {
     Some(Nested { repositories: found, protected, sockets })
 }
 
-/// The settings of the worktrees of a git directory. Git reads them if `extensions.worktreeConfig` is on.
+/// Returns the configs of the worktrees of a git directory. Git reads them if `extensions.worktreeConfig` is set.
 fn worktree_configs(workspace: &Path, git: &Path) -> Vec<PathBuf> {
     let worktrees = git.join("worktrees");
     let entries = aside::list(&workspace.join(&worktrees)).into_iter().flatten().flatten();
@@ -163,7 +163,8 @@ fn worktree_configs(workspace: &Path, git: &Path) -> Vec<PathBuf> {
     configs.filter(|config| workspace.join(config).symlink_metadata().is_ok()).collect()
 }
 
-/// Whether a gitlink is one that `git worktree add` makes for the repository at the top, whose hooks and config it uses.
+/// Returns true if `git worktree add` created a gitlink for the repository at the top level, whose hooks and config it
+/// uses.
 pub(super) fn is_worktree(workspace: &Path, link: &Path) -> io::Result<bool> {
     let Some(text) = text_of(workspace, link)? else { return Ok(false) };
     let worktrees = workspace.join(".git/worktrees");
@@ -176,8 +177,8 @@ pub(super) fn is_worktree(workspace: &Path, link: &Path) -> io::Result<bool> {
     Ok(common.is_some_and(|common| common.trim_end() == "../.."))
 }
 
-/// Whether a directory is what `git worktree add` makes for a worktree in the git directory of a repository, which is judged
-/// by itself.
+/// Returns true if a directory is the one that `git worktree add` creates in the git directory of a repository, which
+/// is checked separately.
 fn is_of_worktree(workspace: &Path, folder: &Path) -> io::Result<bool> {
     let worktrees = folder.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "worktrees"));
     let Some(git) = worktrees.and_then(Path::parent) else { return Ok(false) };
@@ -187,8 +188,8 @@ fn is_of_worktree(workspace: &Path, folder: &Path) -> io::Result<bool> {
     Ok(leads_up && [HEAD, "objects", "refs"].into_iter().all(is_there))
 }
 
-/// Files and directories that the config of a git directory makes a part of the settings: included files, and the directory
-/// of hooks. They are read by name, so whoever may change them decides what git runs. Blocks.
+/// Returns files and directories that the config of a git directory includes in the settings: included files, and the
+/// hooks directory. They are referenced by name, so write access to them decides what git executes. Blocks.
 pub(crate) fn named_by_config(git: &Path, worktree: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut pending = vec![git.join("config"), git.join("config.worktree")];
@@ -219,7 +220,7 @@ pub(crate) fn named_by_config(git: &Path, worktree: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The text of a short file that has no other name, if there is one.
+/// Returns the text of a short file with only one hard link, if it exists.
 pub(super) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
     let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
     let is_alone = spot.look()?.is_some_and(|found| found.is_file() && found.nlink() == 1);
@@ -227,7 +228,8 @@ pub(super) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String
     Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
 }
 
-/// What has to go of a git directory that a command made in a workspace; all of it if it is no repository.
+/// Returns what must be removed from a git directory that a command created; the whole directory if it is no
+/// repository.
 pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>> {
     let at = |name: &Path| -> io::Result<Option<(Spot, fs::Metadata)>> {
         let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
@@ -254,7 +256,7 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
     }
     let config = git.join("config");
     if let Some((spot, found)) = at(&config)? {
-        // By another name it could be changed when it is protected by this one.
+        // Through another hard link, the file could be changed although this name is protected.
         let is_alone = found.is_file() && found.nlink() == 1;
         let text = if is_alone { spot.read(LONGEST)?.and_then(|bytes| String::from_utf8(bytes).ok()) } else { None };
         if !text.is_some_and(|text| is_plain(&text)) {
@@ -264,14 +266,14 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
     Ok(all)
 }
 
-/// Whether each line is known to do no harm. One that is not understood is not.
+/// Returns true if every line is known to be harmless. Lines that cannot be parsed are not.
 pub(crate) fn is_plain(config: &str) -> bool {
     let mut keys: &[&str] = &[];
     config.lines().map(str::trim).all(|line| {
         if line.is_empty() {
             return true;
         }
-        // The value would go on in the next line.
+        // The value would continue in the next line.
         if line.ends_with('\\') {
             return false;
         }

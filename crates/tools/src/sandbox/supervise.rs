@@ -1,8 +1,8 @@
-//! Tier B: the process between the gateway and a command, which ends all that the command started.
+//! Tier B supervisor: the process between the gateway and a command that ends all processes of the command.
 //!
-//! There is no namespace to end, so this process is the subreaper of the command: a process whose parent is gone becomes
-//! its child, whatever session, group or environment it has given itself. Not confined itself, it waits for the end of
-//! the command or of the gateway, and then kills its children until the kernel says that it has none.
+//! Without a PID namespace, this process makes itself the subreaper of the command: orphaned processes become its
+//! children, whatever session, group or environment they have set. It is not confined itself. It waits until the
+//! command or the gateway ends, and then kills its children until the kernel reports none.
 
 use std::{
     io,
@@ -22,18 +22,18 @@ use rustix::{
 
 use crate::tree::children;
 
-/// How long between two looks for children that do not react to a signal at once.
+/// Pause between two checks for children that have not exited after a signal.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often it looks without a pause: faster than a process that forks and ends all the time.
+/// Number of checks without a pause, in order to outpace a process that forks and exits in a loop.
 const IN_A_ROW: usize = 1000;
 
-/// Runs a command as a child of this process, and ends with its exit code when none of its processes is left.
+/// Runs a command as a child of this process, and returns its exit code when all of its processes have ended.
 pub(super) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitCode> {
     set_child_subreaper(Some(getpid()))?;
     let gateway = Pid::from_raw(gateway.cast_signed()).ok_or(Errno::SRCH)?;
     let opened = pidfd_open(gateway, PidfdFlags::empty())?;
-    // Only now is it sure that the number was not given to another process meanwhile.
+    // After opening the pidfd, this check rules out that the process id was reused in the meantime.
     if getppid() != Some(gateway) {
         return Err(io::Error::other("the gateway is gone"));
     }
@@ -42,7 +42,7 @@ pub(super) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitC
     thread::Builder::new().spawn(move || {
         let mut gateway = [PollFd::new(&opened, PollFlags::IN)];
         while poll(&mut gateway, None) == Err(Errno::INTR) {}
-        // An error means that the command is over by itself.
+        // An error means that the command has already exited.
         pidfd_send_signal(&ended, Signal::KILL).ok();
     })?;
     let status = loop {
@@ -56,7 +56,7 @@ pub(super) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitC
     Ok(status.map_or(ExitCode::FAILURE, exit_code))
 }
 
-/// Kills the children of this process, and those that become its children by that, until there are none.
+/// Kills the children of this process and their orphaned descendants until there are none.
 fn end_all() {
     for look in 0.. {
         loop {
@@ -66,7 +66,7 @@ fn end_all() {
                 Err(_) => return,
             }
         }
-        // None of them is reaped before the next round, so no number can mean another process.
+        // Children are only reaped in the next iteration, so none of these process ids can have been reused.
         for child in children(getpid()) {
             kill_process(child, Signal::KILL).ok();
         }
@@ -76,7 +76,7 @@ fn end_all() {
     }
 }
 
-/// What a shell says of a program: its code, or 128 and the number of the signal.
+/// Returns the exit code as a shell reports it: the code itself, or 128 plus the number of the signal.
 fn exit_code(status: WaitStatus) -> ExitCode {
     let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))

@@ -1,7 +1,7 @@
-//! What a command that still runs has made and should not: taken aside before the command is over.
+//! Moves unwanted files of a running command to the quarantine before the command ends.
 //!
-//! [`Record::look`] judges everything when the command is over. Until then, git that is run by the user would obey what
-//! the command planted, so the workspace is searched again and again. Nothing here can make that time zero.
+//! [`Record::look`] checks everything when the command has ended. Until then, git run by the user would execute what
+//! the command planted, so the workspace is scanned repeatedly. That shortens the time window, but cannot close it.
 
 use std::{
     collections::BTreeSet,
@@ -16,31 +16,32 @@ use super::{
     repository::{self, Nested},
 };
 
-/// How many sweeps of one command may take something aside.
+/// Number of notes of one command at which a further quarantined or restored file is reported as created again.
 const MOST_SWEPT: usize = 10;
 
-/// What was found while a command was running.
+/// State of the sweeps of one running command.
 #[derive(Debug, Default)]
 pub(super) struct Swept {
-    /// What was there that should not be, and may be unfinished: it is taken aside if the next sweep finds it again.
+    /// Unwanted files that may be half written: quarantined if the next sweep finds them again.
     pending: BTreeSet<PathBuf>,
-    /// New repositories. Their settings are looked at first: a command can notice that directories are listed.
+    /// New git directories. Their settings are checked before the scan, because a command can notice that directories
+    /// are listed.
     repositories: BTreeSet<PathBuf>,
-    /// Settings and hooks of repositories that were taken aside.
+    /// Settings and hooks of git directories that were quarantined or restored.
     taken: BTreeSet<PathBuf>,
-    /// A sentence for each sweep that took something aside.
+    /// Notes about quarantined and restored files, and about failures.
     pub(super) notes: Vec<String>,
 }
 
 impl Record {
-    /// Takes aside settings and hooks of the new repositories that are known of a command that still runs. Returns one that
-    /// was taken aside before, if it is there again. Blocks.
+    /// Quarantines settings and hooks in the known new git directories of a running command, and restores changed
+    /// originals. Returns one that was created again after it was quarantined or restored. Blocks.
     pub(super) fn sweep_settings(&mut self, quarantine: &Path) -> Option<PathBuf> {
         let mut swept = std::mem::take(&mut self.swept);
         let mut aside = Aside::new(quarantine);
         let mut again = self.take_settings(&mut swept, &mut aside, &mut Vec::new());
         let mut changed = Vec::new();
-        // A setting that names no program is put back when the command has ended.
+        // A config that names no program is restored when the command has ended.
         let failed = self.put_back(|name| !self.is_plain_setting(name), &mut aside, &mut changed);
         for name in self.originals.roots().filter(|name| is_setting(name)) {
             if changed.iter().any(|changed| changed.starts_with(name)) && !swept.taken.insert(name.to_owned()) {
@@ -56,11 +57,11 @@ impl Record {
         again
     }
 
-    /// Takes aside what a command that still runs has made and should not, given what a search found. Returns something
-    /// that came back too often. Blocks.
+    /// Quarantines unwanted files of a running command, given the result of a scan. Returns one that was created again
+    /// too often. Blocks.
     ///
-    /// What git runs programs by is taken aside at once, everything else when it is found for the second time: it may be
-    /// half written. What cannot be taken aside is left to [`Record::look`].
+    /// Settings and hooks by which git runs programs are quarantined at once, everything else when it is found for the
+    /// second time, because it may be half written. Failures are left to [`Record::look`].
     pub(super) fn sweep(&mut self, quarantine: &Path, found: Option<Nested>) -> Option<PathBuf> {
         let mut swept = std::mem::take(&mut self.swept);
         let mut aside = Aside::new(quarantine);
@@ -98,7 +99,7 @@ impl Record {
         again
     }
 
-    /// Takes aside what git would run of new repositories. What may be half written is added to `unfinished`.
+    /// Quarantines what git would execute in new git directories. What may be half written is added to `unfinished`.
     fn take_settings(
         &self,
         swept: &mut Swept,
@@ -108,7 +109,7 @@ impl Record {
         let mut again = None;
         for git in swept.repositories.clone() {
             for name in repository::unwanted(&self.workspace, &git).unwrap_or_default() {
-                // Without a `HEAD` it is no repository yet.
+                // Without a `HEAD` it is not a repository yet.
                 let is_begun = name == git && self.workspace.join(&git).is_dir();
                 if is_begun || !self.is_there(&name) {
                     continue;
@@ -123,7 +124,7 @@ impl Record {
         again
     }
 
-    /// Takes a setting or a hook aside, and returns it if that was done before.
+    /// Quarantines a setting or a hook; returns it if that has happened before.
     fn take_setting(&self, name: PathBuf, swept: &mut Swept, aside: &mut Aside<'_>) -> Option<PathBuf> {
         if let Err(error) = self.take(&name, aside) {
             tracing::warn!(name = %name.display(), %error, "what a running command made is not taken aside yet");
@@ -132,7 +133,7 @@ impl Record {
         if swept.taken.insert(name.clone()) { None } else { Some(name) }
     }
 
-    /// Whether a name is the config of a git directory, which names no program as it is now.
+    /// Returns true if the name is the config of a git directory that currently names no program.
     fn is_plain_setting(&self, name: &Path) -> bool {
         name.file_name().is_some_and(|name| name == "config")
             && repository::text_of(&self.workspace, name)
@@ -144,7 +145,7 @@ impl Record {
     }
 }
 
-/// Whether a name is one of those by which a git directory runs programs.
+/// Returns true if git runs programs through a file or directory of this name.
 fn is_setting(name: &Path) -> bool {
     let is_below = name.parent().is_some_and(|parent| !parent.as_os_str().is_empty());
     is_below && GIT_CONTROL.iter().any(|control| name.file_name().is_some_and(|name| name == *control))

@@ -1,4 +1,4 @@
-//! What this machine can hold a command with.
+//! Detects which sandbox tier this machine supports.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,10 +10,10 @@ use rustix::process::geteuid;
 
 use super::enter::{ALONE, Confinement, ENTER};
 
-/// Where bubblewrap is looked for first: rules of the system that let it work name it by its path.
+/// Paths where bubblewrap is searched first, because system policies (such as AppArmor) allow it by its path.
 const USUAL: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];
 
-/// What is tried with it.
+/// Arguments of the trial run.
 const TRIAL: [&str; 13] = [
     "--unshare-user",
     "--unshare-pid",
@@ -30,28 +30,28 @@ const TRIAL: [&str; 13] = [
     "/bin/sh",
 ];
 
-/// How many of these come before the command.
+/// Number of these arguments before the command.
 const LAYERS: usize = TRIAL.len() - 2;
 
-/// What is tried first: versions before 0.7 do not know it.
+/// Arguments of the first trial: versions before 0.7 do not support them.
 const SIZE: [&str; 4] = ["--size", "65536", "--tmpfs", "/tmp"];
 
-/// What this machine can hold a command with.
+/// Sandbox tier of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tier {
     /// Namespaces, a system call filter and Landlock.
     A {
-        /// The program that makes namespaces.
+        /// Path of bubblewrap.
         bwrap: PathBuf,
-        /// Whether it can limit the size of a directory in memory.
+        /// True if it can limit the size of a directory in memory.
         has_sizes: bool,
     },
     /// Landlock and a system call filter.
     B {
-        /// Why it is not tier A.
+        /// Why tier A is not available.
         why: String,
     },
-    /// Nothing: commands are refused.
+    /// No sandbox: commands are refused.
     C {
         /// What is missing.
         why: String,
@@ -59,10 +59,10 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Tries what there is. Blocks for as long as it takes to start a program or two.
+    /// Detects the tier by trial runs. Blocks while one or two programs run.
     ///
-    /// `helper` is a program that calls [`enter`](super::enter) when its first argument is [`ENTER`]; `path` is where
-    /// programs are looked for.
+    /// `helper` is a program that calls [`enter`](super::enter) when its first argument is [`ENTER`]; `path` is the
+    /// search path for programs.
     pub fn detect(helper: Option<&Path>, path: &str) -> Self {
         let found =
             USUAL.iter().map(PathBuf::from).chain(std::env::split_paths(path).map(|folder| folder.join("bwrap")));
@@ -85,7 +85,7 @@ impl Tier {
         Self::without_namespaces(helper, why)
     }
 
-    /// What commands can do here that they cannot in tier A, each as the end of a sentence that begins "commands can".
+    /// Returns what commands can do here but not in tier A, each as the end of a sentence that begins "commands can".
     pub fn gaps(&self) -> Vec<&'static str> {
         let Self::B { .. } = self else { return Vec::new() };
         let mut gaps = vec![
@@ -101,7 +101,7 @@ impl Tier {
         gaps
     }
 
-    /// The best tier without bubblewrap. `why` says why it is not used.
+    /// Returns the best tier without bubblewrap. `why` says why it is not used.
     pub fn without_namespaces(helper: Option<&Path>, why: String) -> Self {
         let Some(helper) = helper else {
             return Self::C { why: format!("{why}, and there is no helper program for Landlock") };
@@ -119,19 +119,19 @@ impl Tier {
     }
 }
 
-/// Whether Landlock can hold files here. Restricts nothing.
+/// Returns true if Landlock can protect files on this machine. Restricts nothing.
 fn has_landlock() -> bool {
     let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     required.handle_access(AccessFs::from_all(ALONE)).and_then(Ruleset::create).is_ok()
 }
 
-/// Whether Landlock keeps signals inside a sandbox on this kernel. Restricts nothing.
+/// Returns true if Landlock can restrict signals on this kernel. Restricts nothing.
 fn scopes_signals() -> bool {
     let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     required.scope(Scope::Signal).and_then(Ruleset::create).is_ok()
 }
 
-/// Runs a trial; `Err` is what it complained of.
+/// Runs a trial; `Err` contains its error output.
 fn works(command: &mut Command) -> Result<(), String> {
     let output = command.stdin(Stdio::null()).env_clear().output().map_err(|error| error.to_string())?;
     if output.status.success() {

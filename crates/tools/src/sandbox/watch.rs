@@ -1,8 +1,8 @@
-//! What was not there when a command began, and must not be there when it is over: names that steer agents and git.
+//! Watches for protected names that did not exist when a command started and must not exist when it has ended.
 //!
-//! What is there is protected by a mount. A mount needs something to lie on, and nothing is put into the workspace for
-//! that: what a command makes by such a name is taken aside at its end instead. What has to be looked at is written
-//! down before a command starts, so that [`tidy`] can do it when we were killed.
+//! Existing protected files are protected by mounts. A mount needs an existing path, and nothing is added to the
+//! workspace for that: files that a command creates under such a name are quarantined when it ends. What has to be
+//! checked is recorded before a command starts, so that [`tidy`] can do it after a crash.
 
 use std::{
     collections::BTreeMap,
@@ -22,34 +22,34 @@ use super::{
     repository,
 };
 
-/// Where it is written down what is watched, in the state directory.
+/// Directory of the records in the state directory.
 const RECORDS: &str = "sandbox";
 
-/// Where things are kept that were taken aside, in the state directory.
+/// Quarantine directory in the state directory.
 const QUARANTINE: &str = "quarantine";
 
-/// What is watched at the moment. Shared by all that use a workspace: what one command has made is not there by right
-/// when the next begins, and what our own tools make is.
+/// The commands that are currently watched. Shared by all users of a workspace: files that one command created are not
+/// legitimate when the next starts, and files of Homard's own tools are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watches(Arc<Mutex<Live>>);
 
-/// What keeps a command from changing files that are there.
+/// How existing protected files are protected from a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protection {
-    /// Mounts: it cannot change them.
+    /// Mounts: they cannot be changed.
     Mounts,
-    /// Copies: what it changes is put back.
+    /// Copies: changes are reverted.
     Copies,
 }
 
 #[derive(Debug, Default)]
 struct Live {
-    /// How many commands there have been.
+    /// Number of commands so far.
     count: u64,
     records: BTreeMap<u64, Record>,
 }
 
-/// What one command is watched for. Looks when dropped, if nobody has asked before.
+/// Watch of one command. Checks the workspace when dropped, unless that has been done.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watches: Watches,
@@ -58,7 +58,7 @@ pub(crate) struct Watch {
 }
 
 impl Watches {
-    /// Looks up what is laid over the root directory for a command, and watches the rest until it is over. Blocks.
+    /// Resolves the layers for a command, and watches the workspace until it has ended. Blocks.
     pub(super) fn begin(
         &self,
         policy: &SandboxPolicy,
@@ -66,7 +66,7 @@ impl Watches {
         protection: Protection,
     ) -> io::Result<(Layers, Watch)> {
         let workspace = named.canonicalize()?;
-        // Before anybody looks what there is to hide.
+        // Before the paths to hide are resolved, so that this directory exists.
         let state_dir = policy.state_dir.clone().filter(|_| policy.mode != Mode::ReadOnly);
         state_dir.iter().try_for_each(|state_dir| private(&state_dir.join(RECORDS)))?;
         let mut live = self.lock();
@@ -93,8 +93,8 @@ impl Watches {
         Ok((layers, Watch { watches: self.clone(), number, state_dir }))
     }
 
-    /// Lets one of our own tools write files of a workspace, or remove them: `files` are their paths, and the texts
-    /// that they get. Blocks.
+    /// Runs `work`, in which one of Homard's tools writes or removes files of a workspace: `files` are their paths and
+    /// new texts. Blocks.
     pub(crate) fn own<T, E>(
         &self,
         workdir: &Path,
@@ -108,7 +108,7 @@ impl Watches {
             drop(live);
             return work();
         }
-        // No command begins or ends meanwhile: it would find what nobody has told it of.
+        // No command starts or ends in the meantime: it would find a file that is not recorded yet.
         let done = work()?;
         for record in live.records.values_mut().filter(|one| one.workspace == workspace) {
             for (path, text) in files {
@@ -121,7 +121,7 @@ impl Watches {
         Ok(done)
     }
 
-    /// The same for one file whose path is known when it is written.
+    /// Like [`Self::own`], for one file whose path is known when it is written.
     pub(crate) fn own_one(&self, workdir: &Path, work: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
         let mut live = self.lock();
         let Some((path, text)) = work() else { return };
@@ -136,7 +136,7 @@ impl Watches {
     }
 }
 
-/// A file that a running command may have made is not loaded into prompts.
+/// Files that a running command may have created are not loaded into prompts.
 impl LoadGate for Watches {
     fn hold(&self, load: &mut dyn FnMut(&LoadRules<'_>)) {
         let live = self.lock();
@@ -145,12 +145,12 @@ impl LoadGate for Watches {
 }
 
 impl Live {
-    /// What may be loaded of a path, whichever commands run.
+    /// Returns what may be loaded from a path, given all running commands.
     fn rule(&self, path: &Path) -> LoadRule {
         if self.records.is_empty() {
             return LoadRule::File;
         }
-        // By its own name, whatever a link of this name leads to; directories on the way may be missing.
+        // By its own name, whatever a symlink of this name points to; parent directories may be missing.
         let found = path.ancestors().skip(1).find_map(|above| {
             let rest = path.strip_prefix(above).ok()?;
             Some(above.canonicalize().ok()?.join(rest))
@@ -158,7 +158,7 @@ impl Live {
         let Some(real) = found else { return LoadRule::Nothing };
         let below = |record: &'_ Record| real.strip_prefix(&record.workspace).map(Path::to_owned);
         let rules = self.records.values().filter_map(|record| Some(record.rule(&below(record).ok()?)));
-        // The strictest counts.
+        // The strictest rule applies.
         rules.fold(LoadRule::File, |strictest, rule| match (&strictest, &rule) {
             (LoadRule::Nothing, _) | (_, LoadRule::File) => strictest,
             (LoadRule::File | LoadRule::Target(_) | LoadRule::Text(_), _) => rule,
@@ -167,12 +167,12 @@ impl Live {
 }
 
 impl Watch {
-    /// Looks, when the command is over, and says what was done. Blocks.
+    /// Checks the workspace when the command has ended, and returns notes. Blocks.
     pub(crate) fn end(self) -> Vec<String> {
         self.look()
     }
 
-    /// Looks while the command runs.
+    /// Returns the sweeper for the time while the command runs.
     pub(super) fn sweeper(&self) -> Sweeper {
         Sweeper { watches: self.watches.clone(), number: self.number, quarantine: self.quarantine() }
     }
@@ -197,7 +197,7 @@ impl Watch {
     }
 }
 
-/// Looks what a command makes while it runs.
+/// Checks the workspace while a command runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Sweeper {
     watches: Watches,
@@ -206,18 +206,18 @@ pub(crate) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Takes aside what the command has made so far and should not. Returns what has to be known of the sweep. Blocks.
+    /// Quarantines unwanted files that the command has created so far. Blocks.
     pub(crate) fn sweep(&self) -> Sweep {
         let mut live = self.watches.lock();
         let Some(record) = live.records.get_mut(&self.number) else { return Sweep::default() };
         if record.names.is_empty() {
-            // The command can change nothing.
+            // The command cannot change anything.
             return Sweep::default();
         }
         let again = record.sweep_settings(&self.quarantine);
         let (workspace, is_searched) = (record.workspace.clone(), record.repositories.is_some());
         drop(live);
-        // Not while it is locked: this takes longest, and tools and prompts wait for the lock.
+        // Without the lock: the scan takes longest, and tools and prompts wait for the lock.
         let found = is_searched.then(|| repository::nested(&workspace)).flatten();
         let mut live = self.watches.lock();
         let commands = live.records.len();
@@ -227,12 +227,12 @@ impl Sweeper {
     }
 }
 
-/// What came of a sweep.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// Something that was taken aside and that the command made again.
+    /// A file that was quarantined or restored, and that the command created again.
     pub(crate) again: Option<PathBuf>,
-    /// How many commands are watched: each of them is swept.
+    /// Number of watched commands, each of which is swept.
     pub(crate) commands: usize,
 }
 
@@ -242,15 +242,15 @@ impl Drop for Watch {
     }
 }
 
-/// Takes aside what commands made that nobody could watch to their end, because Homard was killed, and says so.
-/// Call it when the state directory is taken, before any command. Blocks.
+/// Quarantines unwanted files of commands whose end was missed because Homard was killed, and returns notes.
+/// Call it after taking the lock of the state directory, before any command. Blocks.
 pub fn tidy(state_dir: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     for entry in fs::read_dir(state_dir.join(RECORDS)).into_iter().flatten().flatten() {
         let text = fs::read(entry.path()).unwrap_or_default();
-        // One that was not written to its end is of a command that never started.
+        // An incomplete record belongs to a command that never started.
         let is_done = match serde_json::from_slice::<Record>(&text) {
-            // What is gone holds nothing.
+            // A workspace that no longer exists contains nothing.
             Ok(record) if record.workspace.is_dir() => {
                 let (said, is_done) = record.look(&state_dir.join(QUARANTINE));
                 notes.extend(said);

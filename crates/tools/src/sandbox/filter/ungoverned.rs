@@ -1,9 +1,9 @@
-//! Tier B: calls by which a process reaches beyond its workspace although Landlock is in place.
+//! Tier B filter: calls through which a process could reach beyond its workspace although Landlock is active.
 //!
-//! Landlock governs opening, making, moving and removing files, not their metadata, and nothing of other processes but
-//! signals and tracing. A filter does not see paths, only numbers. So what cannot be bounded by numbers is not done: it is
-//! refused, unsupported as on a file system that lacks it, or ignored as on one that has no modes (`quiet` of vfat),
-//! whichever lets most programs go on.
+//! Landlock controls opening, creating, moving and removing files, but not their metadata, and of other processes only
+//! signals and tracing. A filter sees numbers, but no paths. So calls that cannot be restricted by numbers are refused,
+//! reported as unsupported (as on a file system that lacks them), or ignored (as on one without modes, like `quiet` of
+//! vfat), whichever lets most programs continue.
 
 use std::{collections::BTreeMap, io};
 
@@ -11,12 +11,12 @@ use seccompiler::{BackendError, BpfProgram, SeccompCmpArgLen, SeccompCmpOp, Secc
 
 use super::compiled;
 
-/// The one mode that programs can set, unless they are root's: it takes rights from others only. With it, what a
-/// compiler or a script makes can be run.
+/// The only mode that programs can set, unless they run as root: it only removes access of others. It allows compilers
+/// and scripts to make their output executable.
 const PRIVATE: u64 = 0o700;
 
-/// What is used by programs together: memory, queues and semaphores of System V, queues of POSIX. And events of files,
-/// which have the names of hidden ones.
+/// System V shared memory, message queues and semaphores, and POSIX message queues, which programs share; file events,
+/// which reveal the names of hidden files; and `process_mrelease`, which affects other processes.
 const REFUSED: [i64; 16] = [
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -36,7 +36,7 @@ const REFUSED: [i64; 16] = [
     libc::SYS_process_mrelease,
 ];
 
-/// Calls that change a process, whose number comes first; 0 is the caller.
+/// Calls that change the process given by the first argument; 0 is the caller.
 const OF_A_PROCESS: [i64; 7] = [
     libc::SYS_prlimit64,
     libc::SYS_sched_setscheduler,
@@ -47,13 +47,13 @@ const OF_A_PROCESS: [i64; 7] = [
     libc::SYS_migrate_pages,
 ];
 
-/// Calls that change a process, with what the number is of that comes second.
+/// Calls that change the process given by the second argument, with the required kind of target in the first.
 const OF_A_KIND: [(i64, u64); 2] =
     [(libc::SYS_setpriority, libc::PRIO_PROCESS as u64), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)];
 
 const IOPRIO_WHO_PROCESS: u64 = 1;
 
-/// Calls that set a mode, and the place of that among the arguments.
+/// Calls that set a mode, with the index of the mode argument.
 const MODES: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -91,13 +91,13 @@ const UNSUPPORTED: [i64; 8] = [
     REMOVEXATTRAT,
 ];
 
-// The same number on every architecture.
+// These have the same number on all architectures.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 
-/// Requests to file systems that a file opened to read is enough for: flags, versions, encryption, subvolumes. By the
-/// letter of their kind, and those of it that only look.
+/// File system requests for which a read-only descriptor is sufficient: flags, versions, encryption, subvolumes. Each
+/// row has the type letter of the requests and the harmless ones among them, which only read.
 const REQUESTS: [(u64, &[u64]); 4] = [
     (b'f' as u64, &[FS_IOC_GETFLAGS, FS_IOC_FIEMAP]),
     (b'X' as u64, &[FS_IOC_FSGETXATTR]),
@@ -113,7 +113,7 @@ const BTRFS: u64 = 0x94;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The filters, to be applied together.
+/// Returns the filters, which are applied together.
 pub(in crate::sandbox) fn programs(is_root: bool) -> io::Result<[BpfProgram; 3]> {
     let rules = || Ok::<_, BackendError>([refused()?, ignored(is_root)?, unsupported()?]);
     let [refused, ignored, unsupported] = rules().map_err(io::Error::other)?;
@@ -135,7 +135,7 @@ fn refused() -> Result<Rules, BackendError> {
 fn ignored(is_root: bool) -> Result<Rules, BackendError> {
     let mut rules = always(IGNORED);
     for (call, at) in MODES {
-        // Any bit that is not as it is in that mode; there is no comparison for that.
+        // Matches any bit that differs from that mode; there is no single comparison for that.
         let bits = (0..12).map(|bit| 1 << bit);
         let other = bits.map(|bit: u64| rule([word(*at, SeccompCmpOp::MaskedEq(bit), bit & !PRIVATE)]));
         let rows = if is_root { Vec::new() } else { other.collect::<Result<_, _>>()? };
@@ -162,7 +162,7 @@ fn word(at: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, 
     SeccompCondition::new(at, SeccompCmpArgLen::Dword, operator, value)
 }
 
-/// All of these hold.
+/// Returns a rule that matches if all conditions hold.
 fn rule(
     conditions: impl IntoIterator<Item = Result<SeccompCondition, BackendError>>,
 ) -> Result<SeccompRule, BackendError> {

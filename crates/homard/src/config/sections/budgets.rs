@@ -48,11 +48,11 @@ impl Budgets {
     }
 }
 
-/// Retention of run timelines for `homard trace`.
+/// Retention of runs for `homard trace`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Trace {
-    /// Number of newest runs whose timelines are kept; those of the last day are always kept. Default: 100000.
+    /// Number of newest runs that are kept; those of the last day are always kept. Default: 100000.
     #[schemars(range(min = 100, max = 10_000_000))]
     pub(crate) keep_runs: Option<u32>,
 }

@@ -69,9 +69,9 @@ pub(crate) struct Mapping {
     pub(crate) action: Option<Word<Action>>,
     /// When the main session handles the event: `now` or `next-heartbeat`. Default: now.
     pub(crate) wake_mode: Option<Word<Wake>>,
-    /// Display name of the run. This and the following texts are templates.
+    /// Display name of the run. A template, like `sessionKey`, `messageTemplate`, `textTemplate`, `idempotencyKey`, `to`, `model` and `thinking`.
     pub(crate) name: Option<Text>,
-    /// Agent that runs the request. Default: the default agent.
+    /// Agent that handles the request. Default: the default agent.
     pub(crate) agent_id: Option<String>,
     /// Session key of the run. A value that is filled in becomes one segment of the key.
     pub(crate) session_key: Option<Text>,

@@ -106,7 +106,7 @@ pub(crate) struct Config {
     /// Tool policies and settings of tools.
     #[serde(deserialize_with = "object")]
     pub(crate) tools: tools::Tools,
-    /// Retention of run timelines.
+    /// Retention of runs for `homard trace`.
     #[serde(deserialize_with = "object")]
     pub(crate) trace: budgets::Trace,
     /// Notes of OpenClaw's setup wizard.

@@ -36,7 +36,7 @@ pub(crate) struct Heartbeat {
     active_hours: Option<ActiveHours>,
     /// Prompt of a heartbeat.
     prompt: Option<Text>,
-    /// Maximum length in characters of a reply that reports nothing, up to which it is not delivered. Default: 300.
+    /// Maximum number of characters besides `HEARTBEAT_OK` up to which a reply counts as nothing to report and is not delivered. Default: 300.
     ack_max_chars: Option<usize>,
     /// Where findings are delivered: `last` (the chat in which the owner wrote last), `none`, or the name of a channel. Default: last.
     target: Option<Text>,

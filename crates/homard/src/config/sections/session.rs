@@ -22,7 +22,7 @@ pub(crate) struct Session {
     pub(crate) dm_scope: Option<Word<DmScope>>,
     /// Ids of one person on several channels, as `{ann: ["telegram:1", "slack:U2"]}`.
     pub(crate) identity_links: BTreeMap<String, Vec<String>>,
-    /// Messages that reset the session. Default: `/new` and `/reset`.
+    /// Words that reset the session, which begins a new transcript. Default: `/new` and `/reset`.
     reset_triggers: Option<Vec<String>>,
     /// When a session is reset automatically. Default: never.
     #[serde(deserialize_with = "super::maybe_object")]

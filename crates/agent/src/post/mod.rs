@@ -240,13 +240,11 @@ impl Shared {
     /// Recovers the outbox of the previous process.
     pub(crate) async fn take_up_mail(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.ambient.now_ms();
-        let (mut records, mut notices) = (Vec::new(), Vec::new());
+        let (mut waiting, mut records, mut notices) = (Vec::new(), Vec::new(), Vec::new());
         for row in self.store.outbox().await? {
             let (id, is_old) = (row.delivery.id.clone(), now > row.delivery.at.saturating_add(TTL_MS));
             match row.state {
-                DeliveryState::Queued | DeliveryState::Failed { .. } => {
-                    self.put(&mut self.mail.lock(), Item::new(row, None));
-                }
+                DeliveryState::Queued | DeliveryState::Failed { .. } => waiting.push(row),
                 DeliveryState::Unknown if is_old => {
                     let reason = "nobody found out whether it arrived".to_owned();
                     records.push(Rec::Deliver { id, state: DeliveryState::Dead { reason }, at: now });
@@ -261,12 +259,14 @@ impl Shared {
         if !records.is_empty() {
             self.writer.commit(records).await?;
         }
-        // An earlier start may have queued it: then the store knows its id, and it is not queued again.
-        for notice in notices {
-            let judged = self.writer.judge(queueing(std::slice::from_ref(&notice)).collect());
-            if judged.await?.first() == Some(&Verdict::Stored) {
-                self.put(&mut self.mail.lock(), Item::new(DeliveryRow::new(notice), None));
-            }
+        // The store knows the id of a notice that an earlier start queued, and does not queue it again.
+        let verdicts = self.writer.judge(queueing(&notices).collect()).await?;
+        let stored = notices.into_iter().zip(verdicts).filter(|(_, verdict)| *verdict == Verdict::Stored);
+        waiting.extend(stored.map(|(notice, _)| DeliveryRow::new(notice)));
+        // In the order of the store, and nothing is sent before all of them are in line.
+        let mut queues = self.mail.lock();
+        for row in waiting {
+            self.put(&mut queues, Item::new(row, None));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 //!
 //! A [rough](Weather::Rough) scenario has additional problems on the way to an answer: `troubles`.
 
+pub mod conversation;
 pub mod processes;
 mod troubles;
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use homard_agent::intake::CHANNEL;
 use homard_proto::{
     EntryId, RunId, SessionKey,
     message::Message,
@@ -139,11 +140,14 @@ fn disorder(played: &Played, key: &SessionKey, lines: &[Line<'_>]) -> Option<Str
 /// but not another that was steered into the same run.
 fn may_overtake(played: &Played, later: &str, earlier: &str) -> bool {
     let host = |run: &str| played.rows.values().find(|row| row.run.as_str() == run).and_then(|row| row.host.as_ref());
-    let is_steered = host(later).is_some() && host(later) != host(earlier);
+    let is_resumed = |host: &RunId| played.rows.get(host).is_some_and(|host| !host.taken_up.is_empty());
+    // After a restart the run may take in a turn that waited before it.
+    let is_steered = host(later).is_some_and(|of| host(earlier) != Some(of) || is_resumed(of));
     let by_rules = |run: &str| {
         let row = played.rows.values().find(|row| row.run.as_str() == run);
         let said = played.taken.said.iter().find(|(id, _)| id.as_str() == run);
-        row.is_some_and(|row| row.method == SendParams::METHOD) && said.is_some_and(|(_, said)| !said.starts_with('/'))
+        row.is_some_and(|row| [SendParams::METHOD, CHANNEL].contains(&row.method.as_str()))
+            && said.is_some_and(|(_, said)| !said.starts_with('/'))
     };
     is_steered || (!by_rules(later) && by_rules(earlier))
 }

@@ -226,7 +226,9 @@ fn words(step: &Value) -> String {
             format!("withheld {chars} characters, {how} call {call} had sent to the same chat: {:?}", said("text"))
         }
         "placed" => match step["position"].as_u64() {
-            Some(position) => format!("the message was moved in the queue: {}, position {position}", said("disposition")),
+            Some(position) => {
+                format!("the message was moved in the queue: {}, position {position}", said("disposition"))
+            }
             None => format!("the message was moved in the queue: {}", said("disposition")),
         },
         "busy" => format!("still waiting; the session was {} for {}", said("activity"), time(number(step, "busyMs"))),

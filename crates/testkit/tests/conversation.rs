@@ -1,4 +1,4 @@
-//! A person on a chat platform reads every answer once and in order, or is told what happened to it: random conversations,
+//! A person on a chat platform reads every answer once and in order, or is informed what happened to it: random conversations,
 //! checked by a reader of the platform's log. `SIM_SEEDS=<number>` plays more of them, `SIM_SEED=<number>` plays one and
 //! prints it.
 #![allow(clippy::disallowed_methods, reason = "the environment chooses how many conversations are played")]

@@ -29,10 +29,6 @@ fn play(seeds: impl Iterator<Item = u64>) -> (Vec<String>, Tally) {
     for seed in seeds {
         let wrong = match converse(seed) {
             Ok(conversation) => {
-                if number("SIM_SEED").is_some() {
-                    println!("{}\n\n{}", conversation::write(seed), tell(&conversation.played));
-                    println!("\n# model said\n{}", conversation.script());
-                }
                 for (what, count) in conversation.tally() {
                     *tally.entry(what).or_default() += count;
                 }
@@ -51,6 +47,10 @@ fn play(seeds: impl Iterator<Item = u64>) -> (Vec<String>, Tally) {
 fn every_answer_is_read_once_and_in_order() {
     let one = number("SIM_SEED");
     let count = number("SIM_SEEDS").unwrap_or(SEEDS);
+    if let Some(Ok(conversation)) = one.map(converse) {
+        println!("{}\n\n{}", conversation::write(one.unwrap_or_default()), tell(&conversation.played));
+        println!("\n# model said\n{}", conversation.script());
+    }
     let (mut broken, mut tally) = (Vec::new(), Tally::new());
     let parts: Vec<_> = match one {
         Some(seed) => vec![play([seed].into_iter())],

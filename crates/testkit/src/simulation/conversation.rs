@@ -449,7 +449,7 @@ fn account(played: &Played, (said, pauses): (Vec<Said>, Vec<Duration>), plan: Pl
         sent.map(line).collect()
     };
     let commands = CHATS.into_iter().flat_map(|chat| {
-        let last = of_session(chat, 0).last();
+        let last = of_session(chat, 0).next_back();
         last.map(|(_, request)| commands(chat, request)).unwrap_or_default()
     });
     Account {

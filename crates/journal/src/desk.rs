@@ -123,12 +123,17 @@ impl Desk {
         let before = self.row(&agent, session)?.map(|row| FileId { agent: agent.clone(), name: row.name });
         let before = before.filter(|file| self.path(file).exists());
         let told = record.filter(|record| record.session_id == *session).and_then(layout::told_name);
-        let file = before.unwrap_or_else(|| {
-            let plain = FileId { agent: agent.clone(), name: layout::plain_name(session) };
-            let thread = || layout::thread_name(key, session).filter(|_| !self.path(&plain).exists());
-            let name = told.map(str::to_owned).or_else(thread);
-            name.map(|name| FileId { agent, name }).unwrap_or(plain)
-        });
+        let plain = FileId { agent: agent.clone(), name: layout::plain_name(session) };
+        let file = match (before, told) {
+            (Some(before), _) => before,
+            (None, Some(told)) => FileId { agent, name: told.to_owned() },
+            (None, None) if self.path(&plain).exists() => plain,
+            // Whoever asks by the session id alone does not know the thread.
+            (None, None) if *key == SessionKey::explicit(&agent, session) => {
+                self.layout.of_thread(&agent, session)?.unwrap_or(plain)
+            }
+            (None, None) => layout::thread_name(key, session).map_or(plain, |name| FileId { agent, name }),
+        };
         self.names.insert(known, file.name.clone());
         Ok(file)
     }

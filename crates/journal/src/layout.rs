@@ -109,6 +109,21 @@ impl Layout {
         Ok(last.map(|(_, name)| FileId { agent: agent.clone(), name }))
     }
 
+    /// Finds the transcript of a thread by its session id, if the thread is unknown; the first by name.
+    pub(crate) fn of_thread(&self, agent: &AgentId, session: &SessionId) -> Result<Option<FileId>, Error> {
+        let folder = self.sessions(agent);
+        let listing = disk::missing_is_none(fs::read_dir(&folder)).map_err(disk::failed("list", &folder))?;
+        let mut first: Option<String> = None;
+        for item in listing.into_iter().flatten() {
+            let name = item.map_err(disk::failed("list", &folder))?.file_name();
+            let Some(name) = name.to_str().filter(|name| is_of_thread(name, session)) else { continue };
+            if first.as_deref().is_none_or(|first| name < first) {
+                first = Some(name.to_owned());
+            }
+        }
+        Ok(first.map(|name| FileId { agent: agent.clone(), name }))
+    }
+
     pub(crate) fn transcript(&self, file: &FileId) -> PathBuf {
         self.sessions(&file.agent).join(&file.name)
     }
@@ -140,6 +155,12 @@ fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte);
     let write = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(write).collect()
+}
+
+/// Returns true if a file is the transcript of a thread with this session id.
+fn is_of_thread(name: &str, session: &SessionId) -> bool {
+    let rest = name.strip_prefix(session.as_str()).and_then(|rest| rest.strip_prefix("-topic-"));
+    rest.and_then(|rest| rest.strip_suffix(".jsonl")).is_some_and(|thread| !thread.is_empty())
 }
 
 /// Returns the archive time in a file name if it names an archived transcript of this session.

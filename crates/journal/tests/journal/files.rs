@@ -12,6 +12,7 @@ use std::{
 
 use homard_journal::{Journal, lock};
 use homard_proto::{
+    AgentId, SessionId, SessionKey,
     message::{Assistant, Block, Message, StopReason, ToolCall, Usage},
     session::Record,
 };
@@ -349,5 +350,17 @@ async fn a_thread_has_a_transcript_that_openclaw_finds() {
     let journal = open(state.path());
     for at in [thread, plain] {
         assert_eq!(lines(&journal, at).await, [under(None, "a")]);
+    }
+    drop(journal);
+
+    // By its id alone, when no session points at it any more.
+    fs::remove_dir_all(state.path().join("journal")).unwrap();
+    fs::remove_file(sessions(state.path()).join("sessions.json")).unwrap();
+    fs::write(sessions(state.path()).join("s1-topic-7.jsonl.deleted.2026-12-01T00-00-00.000Z"), "").unwrap();
+    let journal = open(state.path());
+    for (id, count) in [("s1", 1), ("s2", 1), ("s", 0)] {
+        let id = SessionId::parse(id).unwrap();
+        let found = journal.live_transcript(&SessionKey::explicit(&AgentId::main(), &id), &id).await.unwrap();
+        assert_eq!(found.len(), count, "{id}");
     }
 }

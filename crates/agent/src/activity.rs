@@ -32,6 +32,8 @@ pub enum Activity {
     Compacting,
     /// Answering a message of another route. The queued message's sender must not learn more.
     Elsewhere,
+    /// No run of the session is active: all slots are in use by other sessions.
+    OtherSessions,
 }
 
 impl fmt::Display for Activity {
@@ -43,6 +45,7 @@ impl fmt::Display for Activity {
             Self::Tools(names) => write!(f, "running {}", names.join(", ")),
             Self::Compacting => f.write_str("compacting the conversation"),
             Self::Elsewhere => f.write_str("answering another message"),
+            Self::OtherSessions => f.write_str("answering in other conversations"),
         }
     }
 }

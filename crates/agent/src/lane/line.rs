@@ -91,7 +91,7 @@ impl Lane {
                 return;
             }
         }
-        queued.waits_since = active.is_some().then(Instant::now);
+        queued.waits_since = Some(Instant::now());
         let is_stored = queued.accepting.is_empty();
         let (tape, admit, now) = (queued.tape.clone(), queued.admit.clone(), self.now());
         let (placed, gone) = match self.inbox.push(queued, active.is_some(), now) {
@@ -135,9 +135,26 @@ impl Lane {
     /// Emits a busy event, once for each message that has waited long for the active run. What the run does for another
     /// sender is not disclosed.
     pub(super) fn tell_busy(&mut self, active: &Queued) {
-        let now = self.hub.ambient.now_ms();
         let (doing, since) = activity::of(&active.tape.facts());
-        let lasts = Duration::from_millis(now.saturating_sub(since));
+        let lasts = Duration::from_millis(self.hub.ambient.now_ms().saturating_sub(since));
+        self.tell_waiting(|waiting, _| {
+            (if is_alike(waiting, active) { doing.clone() } else { Activity::Elsewhere }, lasts)
+        });
+    }
+
+    /// Tells those whose messages have waited long for a slot, each once.
+    pub(super) fn tell_slots_in_use(&mut self) {
+        self.tell_waiting(|_, waited| (Activity::OtherSessions, waited));
+    }
+
+    /// When the message that has waited longest is to be told so.
+    pub(super) fn next_notice(&mut self) -> Option<Instant> {
+        self.inbox.iter_mut().filter_map(|waiting| waiting.waits_since).min().map(|since| since + BUSY_AFTER)
+    }
+
+    /// `busy` says for a message that has waited so long with what it is busy that it waits for, and for how long.
+    fn tell_waiting(&mut self, busy: impl Fn(&Queued, Duration) -> (Activity, Duration)) {
+        let now = self.hub.ambient.now_ms();
         for waiting in self.inbox.iter_mut() {
             let Some(waited) = waiting.waits_since.map(|since| since.elapsed()).filter(|it| *it >= BUSY_AFTER) else {
                 continue;
@@ -147,8 +164,7 @@ impl Lane {
             if !matches!(*waiting.admit.borrow(), Admission::Accepted) {
                 continue;
             }
-            let is_own = is_alike(waiting, active);
-            let activity = if is_own { doing.clone() } else { Activity::Elsewhere };
+            let (activity, lasts) = busy(waiting, waited);
             waiting.tape.pass(now, RunEvent::Busy(Arc::new(Busy { activity, lasts, waited })));
         }
     }

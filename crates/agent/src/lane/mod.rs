@@ -455,11 +455,13 @@ impl Lane {
                 Ready::Now(letter) if letter.answer().is_none() && letter.inbound.class == class => {}
                 Ready::Now(_) | Ready::Later(_) | Ready::Nothing => return None,
             }
+            let notice = self.next_notice();
             tokio::select! {
                 biased;
                 Some(job) = self.jobs.recv() => self.take(job, None).await,
                 () = self.hub.draining.cancelled() => return None,
                 slot = &mut slot => return Some(self.granted(slot)),
+                () = until(notice), if notice.is_some() => self.tell_slots_in_use(),
             }
         }
     }
@@ -486,8 +488,7 @@ impl Lane {
         let (mut is_stopping, mut has_grace) = (false, false);
         let cancel = queued.cancel.clone();
         loop {
-            let oldest = self.inbox.iter_mut().filter_map(|waiting| waiting.waits_since).min();
-            let notice = oldest.map(|since| since + BUSY_AFTER);
+            let notice = self.next_notice();
             tokio::select! {
                 biased;
                 joined = &mut handle => return joined.unwrap_or_else(|panic| RunError::from(panic).into()),

@@ -3,9 +3,10 @@
 //! [`edges`] holds the table of allowed dependencies between crates, [`source`] the rules for files, [`size`] the list
 //! of the longest files and functions, which is informative and never fails. [`language`] counts words and names that
 //! hide what happens, and fails when a count grows. [`commits`] checks the messages of new commits, [`mutants`] that the
-//! seeded bugs apply.
+//! seeded bugs apply, [`compatibility`] that the page on compatibility names existing tests.
 
 mod commits;
+mod compatibility;
 mod edges;
 mod language;
 mod mutants;
@@ -50,6 +51,7 @@ pub(crate) fn run() -> Result<()> {
     problems.extend(language::check(&files));
     problems.extend(commits::check(&root)?);
     problems.extend(mutants::check(&root)?);
+    problems.extend(compatibility::check(&root)?);
     list("longest files", size::files(&files));
     list("longest functions", size::functions(&files));
     if problems.is_empty() {

@@ -136,6 +136,12 @@ async fn a_job_is_run_by_hand_and_everybody_hears_of_it() {
         "entries": [finished], "total": 2, "offset": 0, "limit": 1, "hasMore": true, "nextOffset": 1,
     });
     assert_eq!(page, expected);
+    let oldest = json!({"scope": "all", "limit": 1, "sortDir": "asc"});
+    assert_eq!(new.ask("6", "cron.runs", oldest).await["payload"]["entries"], entries["entries"]);
+    for (statuses, count) in [(json!(["ok", "error"]), 2), (json!(["error"]), 0)] {
+        let page = new.ask("7", "cron.runs", json!({"scope": "all", "statuses": statuses})).await;
+        assert_eq!(page["payload"]["total"], count, "{page}");
+    }
 }
 
 #[tokio::test]

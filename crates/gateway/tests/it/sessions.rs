@@ -229,6 +229,23 @@ async fn changes_need_the_admin_scope() {
 }
 
 #[tokio::test]
+async fn sessions_are_listed_by_the_last_interaction_and_without_agents_that_are_gone() {
+    let talked = |at: u64, talked: u64| json!({"sessionId": "s-1", "updatedAt": at, "lastInteractionAt": talked});
+    let sessions = [("one", talked(3, 1)), ("two", talked(2, 2)), ("agent:gone:main", talked(1, 0))];
+    let world = World::over(store(&sessions).await, says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    for (params, keys) in [
+        (json!({}), ["agent:main:one", "agent:main:two", "agent:gone:main"].as_slice()),
+        (json!({"sortBy": "lastInteractionAt"}), &["agent:main:two", "agent:main:one", "agent:gone:main"]),
+        (json!({"configuredAgentsOnly": true}), &["agent:main:one", "agent:main:two"]),
+    ] {
+        let listed = socket.ask("1", "sessions.list", params).await["payload"]["sessions"].take();
+        let listed: Vec<_> = listed.as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect();
+        assert_eq!(listed, keys);
+    }
+}
+
+#[tokio::test]
 async fn a_run_ends_in_the_transcript_that_it_began_in() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));

@@ -6,6 +6,7 @@
 //! - A field that may stay unread is one of [`NOTES`], which are for people and for OpenClaw.
 //! - No section derives a trait that reads all fields (`PartialEq`, `Hash`, `Serialize`), and none is public.
 //! - Every section has its row in the table of `live/effect.rs`.
+//! - Every key is named by a test, but for those that [`UNNAMED`] counts: a new key comes with one.
 //!
 //! Keys of OpenClaw that Homard does not know are warnings of `homard config validate` and at the start; that is tested
 //! in `homard-config` (`known.rs`), and for a running gateway in `tests/it/parameters.rs`.
@@ -38,6 +39,44 @@ const NOTES: [(&str, &str); 15] = [
 
 /// Sections whose changes have no effect.
 const WITHOUT_EFFECT: [&str; 2] = ["meta", "wizard"];
+
+/// Keys that no test names. The list only gets shorter.
+const UNNAMED: [&str; 34] = [
+    "allowAcrossProviders",
+    "allowWithinProvider",
+    "authHeader",
+    "bootstrapTotalMaxChars",
+    "cacheTtlMinutes",
+    "certPath",
+    "cleanupMs",
+    "costUsd",
+    "defaultTo",
+    "dmHistoryLimit",
+    "groupPolicy",
+    "historyLimit",
+    "keepRuns",
+    "linkPreview",
+    "maxAgeDays",
+    "maxCandidatesPerRoot",
+    "maxChildrenPerAgent",
+    "maxFileBytes",
+    "maxFiles",
+    "maxRedirects",
+    "maxSkillFileBytes",
+    "maxSkillsInPrompt",
+    "maxSkillsPromptChars",
+    "minScore",
+    "notifyOnExit",
+    "reactionNotifications",
+    "redactSensitive",
+    "repoRoot",
+    "sessionToolsVisibility",
+    "skipBootstrap",
+    "textChunkLimit",
+    "timeoutSec",
+    "unattendedMaxTotalSeconds",
+    "verboseDefault",
+];
 
 fn sections() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/sections");
@@ -92,4 +131,56 @@ fn a_change_of_every_section_has_an_effect() {
             "{section} has no row in live/effect.rs, or needs none"
         );
     }
+}
+
+/// All words of the tests and traces of the workspace.
+fn words_of_tests() -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    let mut waiting = vec![Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()];
+    while let Some(path) = waiting.pop() {
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let name = path.to_string_lossy();
+        let is_test = name.contains("/tests/") || name.ends_with("/tests.rs");
+        let text = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("rs" | "trace") if !name.ends_with("/unread.rs") => fs::read_to_string(&path).unwrap(),
+            _ => continue,
+        };
+        let tests =
+            if is_test { text.as_str() } else { text.split_once("#[cfg(test)]").map_or("", |(_, tests)| tests) };
+        words.extend(
+            tests.split(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter)).map(str::to_owned),
+        );
+    }
+    words
+}
+
+#[test]
+fn every_key_is_named_by_a_test() {
+    let words = words_of_tests();
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<_> =
+        include_str!("../../data/config-keys.txt").lines().filter(|line| !line.starts_with('#')).collect();
+    let mut unnamed = BTreeSet::new();
+    for (at, line) in lines.iter().enumerate() {
+        let (key, is_leaf) = (line.trim(), lines.get(at + 1).is_none_or(|next| depth(next) <= depth(line)));
+        let snake = key.chars().flat_map(|letter| {
+            let mark = letter.is_ascii_uppercase().then_some('_');
+            mark.into_iter().chain([letter.to_ascii_lowercase()])
+        });
+        let is_named = words.contains(key) || words.contains(&snake.collect::<String>());
+        if is_leaf && !["", "*", "[]"].contains(&key) && !is_named {
+            unnamed.insert(key);
+        }
+    }
+    assert_eq!(
+        unnamed,
+        UNNAMED.into_iter().collect(),
+        "a test names what a new key does; take a key that has one off the list"
+    );
 }

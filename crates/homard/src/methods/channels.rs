@@ -133,7 +133,7 @@ async fn row(name: &str, account: &Account, probe: Option<Duration>) -> Value {
     fields.for_each(|(row, standing)| row.extend(standing.clone()));
     if let Some(patience) = probe {
         let asked = timeout(patience, Channels::probe(account)).await;
-        let told = asked.unwrap_or_else(|_| Err(format!("it did not answer within {} s", patience.as_secs())));
+        let told = asked.unwrap_or_else(|_| Err(format!("it did not answer within {} ms", patience.as_millis())));
         row["probe"] = match told {
             Ok(probe) => json!({
                 "ok": true, "bot": {"id": probe.id, "username": probe.username, "name": probe.name}, "hints": probe.hints,

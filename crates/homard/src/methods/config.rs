@@ -116,7 +116,11 @@ fn apply(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSha
 fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
     let PatchParams { raw, base_hash, replace_paths } = asked.params()?;
     let patch = object("config.patch", &raw)?;
-    let replaced: Vec<Path> = replace_paths.iter().filter_map(|path| path.parse().ok()).collect();
+    let replaced = replace_paths.iter().map(|path| {
+        let wrong = |why| ErrorShape::invalid(format!("invalid config.patch params: replacePaths: {path:?}: {why}"));
+        path.parse().map_err(wrong)
+    });
+    let replaced: Vec<Path> = replaced.collect::<Result<_, _>>()?;
     made((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))
 }
 

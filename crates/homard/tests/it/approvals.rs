@@ -46,11 +46,14 @@ async fn a_command_is_asked_about_shown_and_allowed_in_both_protocols() {
     for protocol in [3, 4] {
         let mut asker = connect_as(gateway.port, &gateway.token(), protocol, ADMIN).await;
         let mut watcher = connect_as(gateway.port, &gateway.token(), 7 - protocol, ADMIN).await;
-        let request = json!({"id": format!("ask-{protocol}"), "command": "rm -rf \u{202e}x", "cwd": "/w"});
+        let request = json!({"id": format!("ask-{protocol}"), "command": "rm -rf \u{202e}x", "cwd": "/w",
+            "resolvedPath": "/bin/rm", "sessionKey": "agent:main:asks"});
         send(&mut asker, "exec.approval.request", request).await;
         let asked = event(&mut watcher, "exec.approval.requested").await;
         assert_eq!((&asked["id"], &asked["request"]["cwd"]), (&json!(format!("ask-{protocol}")), &json!("/w")));
         assert_eq!(asked["request"]["command"], "rm -rf \\u{202e}x");
+        assert_eq!(asked["request"]["resolvedPath"], "/bin/rm");
+        assert_eq!(asked["request"]["sessionKey"], "agent:main:asks");
         let id = asked["id"].as_str().unwrap();
         let listed = gateway.run(&["approvals", "list"]).stdout;
         assert!(listed.contains(id) && listed.contains("rm -rf \\u{202e}x"), "{listed}");

@@ -38,6 +38,7 @@ mod secrets;
 mod skills;
 mod socket;
 mod stops;
+mod timeouts;
 mod tools;
 mod variables;
 mod watch;

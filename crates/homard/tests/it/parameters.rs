@@ -1,14 +1,17 @@
-//! Every method of a running gateway parses its parameters: unknown ones are rejected by name.
+//! Every method of a running gateway parses its parameters: an unknown one is rejected by name, and a known one has an
+//! effect on the answer, if an answer can show it.
 //!
-//! That known ones have an effect is checked in `proto/src/method/tests.rs`. A method that never reads its parameters
-//! accepts everything, and only a running gateway shows that.
+//! `proto/src/method/tests.rs` checks that every parameter is listed, here or with the test that shows its effect.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     home::Home,
-    socket::{hear, hello_as, tell},
+    socket::{Socket, connect_as, hear, hello_as, tell},
 };
+
+/// Where the effect of every parameter is seen; the comment at its top says how it is read.
+const EFFECTS: &str = include_str!("../../../proto/src/method/effects.tsv");
 
 const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
 
@@ -97,4 +100,58 @@ async fn a_parameter_that_nobody_knows_is_refused() {
     }
     accepting.sort_unstable();
     assert_eq!(accepting, OPEN);
+}
+
+/// Asks a running gateway; the answer as text, without what is only about the connection.
+async fn asked(socket: &mut Socket, number: usize, method: &str, params: &str) -> String {
+    let params: Value = serde_json::from_str(&params.replace("$n", &format!("u{number}"))).unwrap();
+    // Some methods answer twice, so an answer belongs to one call.
+    let id = format!("{number} {method}");
+    tell(socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
+    loop {
+        let frame = hear(socket).await.unwrap();
+        if frame["type"] == "res" && frame["id"] == id {
+            return json!({"ok": frame["ok"], "payload": frame["payload"], "error": frame["error"]}).to_string();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_has_the_effect_that_the_table_names() {
+    let home = Home::new();
+    home.configure("{agents: {defaults: {model: 'homard/demo'}, list: [{id: 'main', default: true}, {id: 'other'}]}}");
+    let gateway = home.gateway();
+    let (mut number, mut wrong) = (0, Vec::new());
+    for line in EFFECTS.lines().filter(|line| !line.starts_with('#')) {
+        let columns: Vec<_> = line.split('\t').collect();
+        // A connection each: some methods subscribe to events or take their time.
+        let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN).await;
+        match columns.as_slice() {
+            [method, _, "setup", params] => {
+                let answer = asked(&mut socket, 0, method, params).await;
+                assert!(answer.contains(r#""ok":true"#), "{line}: {answer}");
+            }
+            [method, name, "live", base, value, seen, then @ ..] => {
+                let mut with: Value = serde_json::from_str(base).unwrap();
+                with[*name] = serde_json::from_str(value).unwrap();
+                let mut answers = Vec::new();
+                for params in [(*base).to_owned(), with.to_string()] {
+                    number += 1;
+                    let mut answer = asked(&mut socket, number, method, &params).await;
+                    if let [then, params] = then {
+                        answer = asked(&mut socket, number, then, params).await;
+                    }
+                    let text = seen.replace("$n", &format!("u{number}"));
+                    answers.push((answer.contains(text.trim_start_matches('!')), answer));
+                }
+                let expected = if seen.starts_with('!') { [true, false] } else { [false, true] };
+                if [answers[0].0, answers[1].0] != expected {
+                    wrong.push(format!("{line}\n  without: {:.400}\n  with: {:.400}", answers[0].1, answers[1].1));
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(number > 400, "only {number} calls were made");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,6 +1,6 @@
 //! The description of the sandbox.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -87,4 +87,45 @@ fn a_sandboxed_session_works_apart_from_the_agents_workspace() {
     assert!(workspace.join("changed").exists());
     gateway.process.signal(Signal::TERM);
     gateway.end();
+}
+
+#[test]
+fn sandboxed_sessions_share_a_workspace_as_the_scope_says_and_main_is_left_out_on_request() {
+    let home = Home::new();
+    if home.run(&["sandbox", "explain", "--json"]).json()["tier"] == "C" {
+        return skip("scopes of sandboxes", "nothing holds commands on this machine");
+    }
+    let sessions = ["agent:main:main", "agent:main:side", "agent:other:main"];
+    for (sandbox, expected) in [
+        (json!({"mode": "all", "scope": "session"}), ["0", "1", "2"].as_slice()),
+        (json!({"mode": "all", "scope": "agent"}), &["0 1", "2"]),
+        (json!({"mode": "all"}), &["0 1", "2"]),
+        (json!({"mode": "all", "scope": "shared"}), &["0 1 2"]),
+        (json!({"mode": "non-main", "scope": "session"}), &["1"]),
+        (json!({"mode": "off"}), &[]),
+    ] {
+        let root = tempfile::tempdir_in(home.work()).unwrap();
+        let (workspace, boxes) = (root.path().join("ws"), root.path().join("boxes"));
+        let mut defaults = json!({"workspace": workspace, "sandbox": sandbox});
+        defaults["sandbox"]["workspaceRoot"] = json!(boxes);
+        let list = json!([{"id": "main", "default": true, "workspace": workspace}, {"id": "other"}]);
+        home.configure(&json!({"agents": {"defaults": defaults, "list": list}}).to_string());
+        let gateway = home.gateway();
+        for (number, key) in sessions.iter().enumerate() {
+            let said = gateway.run(&["agent", "--session-key", key, "-m", &format!("Run `touch made-{number}`")]);
+            assert_eq!(said.code, Some(0), "{said:?}");
+        }
+        let made = |folder: &Path| {
+            let is_made = |number: &usize| folder.join(format!("made-{number}")).exists();
+            (0..3).filter(is_made).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let folders = fs::read_dir(&boxes).into_iter().flatten().map(|entry| made(&entry.unwrap().path()));
+        let mut shared: Vec<_> = folders.filter(|made| !made.is_empty()).collect();
+        shared.sort();
+        assert_eq!(shared, expected, "{sandbox}");
+        let is_main_apart = sandbox["mode"] == "all";
+        assert_eq!(workspace.join("made-0").exists(), !is_main_apart, "{sandbox}");
+        gateway.process.signal(Signal::TERM);
+        gateway.end();
+    }
 }

@@ -9,11 +9,14 @@
 //! - A parameter of OpenClaw that is not supported is refused by its name, or is listed with the reason why it needs no
 //!   effect.
 //! - A type that accepts unknown members is listed with the reason.
-//!
-//! Not covered: whether a handler does the right thing with its parameters. That is for the tests of the method. That
-//! every method of a running gateway reads its parameters at all is checked in `homard/tests/it/parameters.rs`.
+//! - Every parameter has a row in `effects.tsv`, which says where its effect is seen: in an answer of a running gateway,
+//!   which `homard/tests/it/parameters.rs` requests, or in an existing test or trace that names the parameter.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -291,21 +294,102 @@ fn check_pattern(path: &str, pattern: &str, elsewhere: &[(&str, &str)]) {
     }
 }
 
-/// Returns the sources below a folder of the workspace, or one file, without their tests.
-fn sources(place: &str) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(place);
-    let mut waiting = vec![root];
+#[test]
+fn every_parameter_has_an_effect_that_is_checked() {
+    let (mut rows, mut wrong) = (BTreeMap::new(), Vec::new());
+    let lines = include_str!("effects.tsv").lines().filter(|line| !line.starts_with('#'));
+    for line in lines {
+        let columns: Vec<_> = line.split('\t').collect();
+        let [method, parameter, kind, rest @ ..] = columns.as_slice() else { panic!("{line:?} has too few columns") };
+        if *kind != "setup" && rows.insert((*method, *parameter), (*kind, rest.to_vec())).is_some() {
+            wrong.push(format!("{method} {parameter}: there are two rows"));
+        }
+    }
+    let mut parameters = BTreeSet::new();
+    for known in all() {
+        for generation in GENERATIONS {
+            parameters.extend((known.schema)(generation).property_names().map(|name| (known.method, name.to_owned())));
+        }
+    }
+    for (method, name) in &parameters {
+        if !rows.contains_key(&(*method, name.as_str())) {
+            wrong.push(format!("{method} {name}: no row says where its effect is seen"));
+        }
+    }
+    let tests = tests();
+    for ((method, name), (kind, rest)) in &rows {
+        let why = match (*kind, rest.as_slice()) {
+            _ if !parameters.contains(&(*method, (*name).to_owned())) => "there is no such parameter",
+            ("live", [_, _, _] | [_, _, _, _, _]) => continue,
+            ("none", [reason]) if reason.len() > 20 && is_open(method) => continue,
+            ("none", _) => "only a method that changes nothing may ignore a parameter, with a reason",
+            ("test", [test, mark @ ..]) => {
+                let marks =
+                    if mark.is_empty() { vec![(*name).to_owned(), snake(name)] } else { vec![mark[0].to_owned()] };
+                match tests.get(*test).map(Vec::as_slice) {
+                    None => "there is no test of this name",
+                    Some([text]) if marks.iter().any(|mark| text.contains(mark)) => continue,
+                    Some([_]) => "the test does not name it",
+                    Some(_) => "there are several tests of this name",
+                }
+            }
+            _ => "the row cannot be read",
+        };
+        wrong.push(format!("{method} {name}: {why}"));
+    }
+    assert!(wrong.is_empty(), "effects.tsv:\n{}", wrong.join("\n"));
+}
+
+fn is_open(method: &str) -> bool {
+    all().iter().any(|known| known.method == method && !(known.schema)(Generation::Four).is_closed())
+        || OPEN.iter().any(|(name, _)| all().iter().any(|known| known.method == method && known.name == *name))
+}
+
+fn snake(name: &str) -> String {
+    let part = |letter: char| {
+        if letter.is_ascii_uppercase() { format!("_{}", letter.to_ascii_lowercase()) } else { letter.to_string() }
+    };
+    name.chars().map(part).collect()
+}
+
+/// Returns the texts of all tests and traces of the workspace by name.
+fn tests() -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (_, text) in files("", "rs") {
+        // What comes after the attribute of a test, up to the next one.
+        for part in text.replace("#[tokio::test", "#[test").split("#[test").skip(1) {
+            let name = part.split_once("fn ").map(|(_, rest)| rest.split('(').next().unwrap_or_default());
+            found.entry(name.unwrap_or_default().to_owned()).or_default().push(part.to_owned());
+        }
+    }
+    for (path, text) in files("testkit/tests/traces", "trace") {
+        let name = Path::new(&path).file_stem().unwrap().to_str().unwrap().to_owned();
+        found.entry(name).or_default().push(text);
+    }
+    found
+}
+
+/// Returns the files below a folder of the workspace, or one file, with this extension.
+fn files(place: &str, extension: &str) -> Vec<(String, String)> {
+    let mut waiting = vec![Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(place)];
     let mut found = Vec::new();
     while let Some(path) = waiting.pop() {
+        if path.is_symlink() {
+            continue;
+        }
         if path.is_dir() {
             waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let text = text.split("#[cfg(test)]\nmod").next().unwrap_or_default().to_owned();
-            found.push((path.display().to_string(), text));
+        } else if path.extension().is_some_and(|found| found == extension) {
+            found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
         }
     }
     found
+}
+
+/// Returns the sources below a folder of the workspace, or one file, without their tests.
+fn sources(place: &str) -> Vec<(String, String)> {
+    let without_tests = |text: String| text.split("#[cfg(test)]\nmod").next().unwrap_or_default().to_owned();
+    files(place, "rs").into_iter().map(|(path, text)| (path, without_tests(text))).collect()
 }
 
 /// Returns the texts between two markers.

@@ -2,12 +2,15 @@
 
 use homard_testkit::{
     fake_provider::{Call, Reply, Said, fault::Fault as Broken},
-    fake_telegram::FakeTelegram,
+    fake_telegram::{FakeTelegram, Fault},
 };
 use serde_json::{Value, json};
 
 use super::stage::{Stage, heard, soon};
-use crate::home::until;
+use crate::{
+    home::until,
+    socket::{connect_as, hear, tell},
+};
 
 /// Writes a message in a group.
 fn writes_in(telegram: &FakeTelegram, group: i64, from: i64, text: &str) -> i64 {
@@ -233,6 +236,96 @@ async fn the_message_tool_speaks_and_people_can_from_the_command_line() {
     let seen: Vec<_> = stage.telegram.seen().into_iter().map(|seen| (seen.method, seen.text)).collect();
     let expected = [("sendMessage", "Dinner is ready."), ("sendPoll", "Pizza?")];
     assert_eq!(seen, expected.map(|(method, text)| (method.to_owned(), text.to_owned())));
+}
+
+/// Every parameter that says where and how something is sent is seen in what the platform gets, or in the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_of_methods_reach_the_platform() {
+    let stage = Stage::telegram(json!({"allowFrom": [7]})).await;
+    let gateway = stage.gateway();
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.admin"], &[])).await;
+    let agent = json!({"sessionKey": "a", "deliver": true, "channel": "telegram"});
+    let chat = json!({"sessionKey": "b", "originatingChannel": "telegram", "originatingTo": "7"});
+    for (number, (method, base, more, seen)) in [
+        ("send", json!({"to": "7"}), json!({}), r#""chat_id":7"#),
+        ("send", json!({"to": "7"}), json!({"threadId": "5"}), r#""message_thread_id":5"#),
+        ("send", json!({"to": "7"}), json!({"replyToId": "3"}), r#""message_id":3"#),
+        ("send", json!({"to": "7"}), json!({"silent": true}), r#""disable_notification":true"#),
+        ("send", json!({"to": "7"}), json!({"accountId": "nobody"}), "nobody"),
+        ("send", json!({"to": "7"}), json!({"mediaUrl": "https://x.y/a.png"}), "https://x.y/a.png"),
+        ("send", json!({"to": "7"}), json!({"mediaUrls": ["https://x.y/b.png"]}), "https://x.y/b.png"),
+        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({}), r#""allows_multiple_answers":false"#),
+        (
+            "poll",
+            json!({"to": "7", "options": ["A", "B"]}),
+            json!({"maxSelections": 2}),
+            r#""allows_multiple_answers":true"#,
+        ),
+        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"threadId": "5"}), r#""message_thread_id":5"#),
+        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"accountId": "nobody"}), "nobody"),
+        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"channel": "nowhere"}), "nowhere"),
+        ("agent", agent.clone(), json!({"to": "7"}), r#""chat_id":7"#),
+        ("agent", agent.clone(), json!({"to": "8", "replyTo": "7"}), r#""chat_id":7"#),
+        ("agent", agent, json!({"to": "7", "threadId": "5"}), r#""message_thread_id":5"#),
+        ("chat.send", chat.clone(), json!({}), r#""chat_id":7"#),
+        ("chat.send", chat, json!({"originatingThreadId": "5"}), r#""message_thread_id":5"#),
+        ("channels.status", json!({}), json!({"probe": true}), "probe"),
+        ("channels.logs", json!({"channel": "telegram"}), json!({"accountId": "nobody"}), "nobody"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (mut params, mark) = (base, format!("row {number}."));
+        params.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        if !method.starts_with("channels.") {
+            params[if method == "poll" { "question" } else { "message" }] = json!(mark);
+            params["idempotencyKey"] = json!(format!("k{number}"));
+        }
+        tell(&mut socket, &json!({"type": "req", "id": number.to_string(), "method": method, "params": params})).await;
+        let answer = loop {
+            let frame = hear(&mut socket).await.unwrap();
+            if frame["id"] == number.to_string() {
+                break frame;
+            }
+        };
+        let is_sent = |telegram: &FakeTelegram| {
+            let calls = telegram.calls();
+            calls.iter().map(|call| call.params.to_string()).any(|call| call.contains(&mark) && call.contains(seen))
+        };
+        if !answer.to_string().contains(seen) {
+            let what = format!("{seen} of {method} {params}, which was answered {answer}");
+            soon(&what, stage.telegram.until(is_sent)).await;
+        }
+    }
+    let mut ask = async |method: &str, params: Value| {
+        tell(&mut socket, &json!({"type": "req", "id": "last", "method": method, "params": params})).await;
+        loop {
+            let frame = hear(&mut socket).await.unwrap();
+            if frame["id"] == "last" && frame["payload"]["status"] != "accepted" {
+                return frame;
+            }
+        }
+    };
+    // Where an answer must not go, it does not.
+    let agent = json!({"sessionKey": "a", "deliver": true, "channel": "telegram", "to": "7"});
+    let chat = json!({"sessionKey": "b", "originatingChannel": "telegram", "originatingTo": "7"});
+    for (method, base, more) in [
+        ("chat.send", &chat, json!({"deliver": false})),
+        ("chat.send", &chat, json!({"originatingAccountId": "nobody"})),
+        ("agent", &agent, json!({"accountId": "nobody"})),
+        ("agent", &agent, json!({"replyAccountId": "nobody"})),
+    ] {
+        let mut params = base.clone();
+        params.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        (params["message"], params["idempotencyKey"]) = (json!("not there"), json!(more.to_string()));
+        ask(method, params).await;
+        ask("agent.wait", json!({"runId": more.to_string()})).await;
+    }
+    assert!(stage.telegram.calls().iter().all(|call| !call.params.to_string().contains("not there")));
+    // A platform that does not answer is not waited for longer than that.
+    stage.telegram.spoil("getMe", Fault::Silence);
+    let status = ask("channels.status", json!({"probe": true, "timeoutMs": 50})).await;
+    assert!(status.to_string().contains("50 ms"), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,59 @@
+//! How long a run, a provider and a model may take, with a model that never answers.
+
+use std::time::{Duration, Instant};
+
+use homard_testkit::fake_provider::{FakeProvider, Reply, dialect::Dialect, fault::Fault};
+use serde_json::{Value, json};
+
+use crate::home::{Home, Said};
+
+/// Asks an agent whose first model never answers and whose second does: what it said, how often each was asked.
+async fn asked(run: Option<u64>, provider: Option<u64>, model: Option<u64>) -> (Said, [usize; 2]) {
+    let stall = |_: &_| Reply { fault: Some(Fault::Stall(0)), ..Reply::text("never said") };
+    let slow = FakeProvider::start(stall).await.unwrap();
+    let good = FakeProvider::start(|_: &_| Reply::text("good day")).await.unwrap();
+    let entry = |provider: &FakeProvider, seconds: Option<u64>, of_model: Option<u64>| {
+        let mut entry = json!({
+            "baseUrl": provider.base_url(Dialect::Chat), "apiKey": "none", "api": "openai-completions",
+            "models": [{"id": "m", "contextWindow": 100_000, "maxTokens": 4_096}],
+        });
+        let set = |value: &mut Value, seconds: Option<u64>| {
+            if let Some(seconds) = seconds {
+                value["timeoutSeconds"] = seconds.into();
+            }
+        };
+        set(&mut entry, seconds);
+        set(&mut entry["models"][0], of_model);
+        entry
+    };
+    let mut defaults = json!({"model": {"primary": "slow/m", "fallbacks": ["good/m"]}});
+    if let Some(run) = run {
+        defaults["timeoutSeconds"] = run.into();
+    }
+    let home = Home::new();
+    let providers = json!({"slow": entry(&slow, provider, model), "good": entry(&good, None, None)});
+    home.configure(&json!({"agents": {"defaults": defaults}, "models": {"providers": providers}}).to_string());
+    let began = Instant::now();
+    let said = home.run(&["agent", "--local", "-m", "hello"]);
+    assert!(began.elapsed() < Duration::from_secs(60), "{said:?}");
+    (said, [slow.asked().len(), good.asked().len()])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_says_nothing_for_its_time_is_given_up() {
+    let (said, counts) = asked(None, Some(1), None).await;
+    assert_eq!((said.stdout.trim(), counts), ("good day", [1, 1]), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_of_a_model_counts_more_than_that_of_its_provider() {
+    let (said, counts) = asked(None, Some(600), Some(1)).await;
+    assert_eq!((said.stdout.trim(), counts), ("good day", [1, 1]), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_when_its_time_is_over_whatever_its_models_may_take() {
+    let (said, counts) = asked(Some(1), Some(600), Some(600)).await;
+    assert_eq!(counts, [1, 0], "{said:?}");
+    assert!(said.code != Some(0) && said.stderr.contains("took longer than its timeout"), "{said:?}");
+}

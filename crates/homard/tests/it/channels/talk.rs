@@ -281,10 +281,11 @@ async fn parameters_of_methods_reach_the_platform() {
             params[if method == "poll" { "question" } else { "message" }] = json!(mark);
             params["idempotencyKey"] = json!(format!("k{number}"));
         }
-        tell(&mut socket, &json!({"type": "req", "id": number.to_string(), "method": method, "params": params})).await;
+        let id = number.to_string();
+        tell(&mut socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
         let answer = loop {
             let frame = hear(&mut socket).await.unwrap();
-            if frame["id"] == number.to_string() {
+            if frame["id"] == id {
                 break frame;
             }
         };

@@ -31,8 +31,10 @@ async fn what_telegram_never_takes_is_given_up_and_does_not_keep_the_next_from_g
     stage.telegram.writes(7, "one");
     soon("a try", stage.telegram.until(|telegram| telegram.calls_of("sendMessage").len() == 1)).await;
     stage.telegram.writes(7, "two");
-    soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
-    assert_eq!(stage.answers(), [(7, "echo two".to_owned())]);
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    let notice =
+        "⚠️ A message to you was not delivered, because the channel refused it. If an answer is missing, ask again.";
+    assert_eq!(stage.answers(), [(7, notice.to_owned()), (7, "echo two".to_owned())]);
     let logs = gateway.run(&["channels", "logs", "telegram"]).stdout;
     assert!(logs.contains("not sent: ") && logs.contains("blocked by the user"), "{logs}");
 }
@@ -43,10 +45,11 @@ async fn what_may_have_arrived_is_not_sent_again() {
     let _gateway = stage.gateway();
     stage.telegram.spoil("sendMessage", Fault::AcceptThenDrop);
     stage.telegram.writes(7, "one");
-    soon("a try", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    soon("a try", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
     stage.telegram.writes(7, "two");
-    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
-    assert_eq!(stage.answers(), [(7, "echo one".to_owned()), (7, "echo two".to_owned())]);
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 3)).await;
+    let notice = "⚠️ A message to you may not have arrived. If an answer is missing, ask again.";
+    assert_eq!(stage.answers(), ["echo one", notice, "echo two"].map(|text| (7, text.to_owned())));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 //! Two people write, also while the agent works. The agent calls tools, sends messages with the `message` tool, starts
 //! background commands and runs heartbeats; the platform is slow, busy or loses track; the process is killed and started
 //! again on the same store. Every text of the model has a number, and names the messages and commands that it answers,
-//! so [`reader`] can tell from the platform's log alone what the people have read.
+//! so `reader` can tell from the platform's log alone what the people have read.
 
 mod reader;
 

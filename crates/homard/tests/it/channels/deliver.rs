@@ -46,10 +46,13 @@ async fn an_answer_that_does_not_arrive_is_told() {
     hello(&stage).await;
     let said = agent(&gateway, &["--reply-channel", "signal", "--reply-to", "+1"]);
     assert!(said.code == Some(1) && said.stderr.contains("the channel signal is not set up"), "{said:?}");
+    let seen = stage.telegram.seen().len();
     stage.telegram.spoil("sendMessage", Fault::Denied(403, "Forbidden: bot was blocked by the user"));
     let said = agent(&gateway, &[]);
     assert_eq!((said.code, said.stdout.trim()), (Some(1), "echo ping"), "{said:?}");
     assert!(said.stderr.contains("the answer was not delivered to telegram:7") && said.stderr.contains("blocked"));
+    // The next fault is for the next answer, not for the notice about this one.
+    soon("the notice", stage.telegram.until(|telegram| telegram.seen().len() == seen + 1)).await;
     stage.telegram.spoil("sendMessage", Fault::AcceptThenDrop);
     let said = agent(&gateway, &[]);
     assert_eq!((said.code, said.stdout.trim()), (Some(0), "echo ping"), "{said:?}");

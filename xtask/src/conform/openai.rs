@@ -125,8 +125,8 @@ fn steady(text: &str) -> String {
 fn answer(asked: &Value) -> Say {
     let tools = asked["tools"].as_array().into_iter().flatten();
     let has_tool = tools.into_iter().any(|tool| tool["function"]["name"] == "get_weather");
-    let last = asked["messages"].as_array().and_then(|messages| messages.last()).map(Value::to_string);
-    let is_answered = last.unwrap_or_default().contains("[Result of");
+    let last = asked["messages"].as_array().and_then(|messages| messages.last());
+    let is_answered = last.is_some_and(|message| message["role"] == "tool");
     if has_tool && !is_answered {
         Say::Call("get_weather", r#"{"city":"Paris"}"#)
     } else if asked["messages"].to_string().contains("one JSON value") {

@@ -128,7 +128,7 @@ impl Desk {
             (Some(before), _) => before,
             (None, Some(told)) => FileId { agent, name: told.to_owned() },
             (None, None) if self.path(&plain).exists() => plain,
-            // Whoever asks by the session id alone does not know the thread.
+            // A request by session id alone does not name the thread.
             (None, None) if *key == SessionKey::explicit(&agent, session) => {
                 self.layout.of_thread(&agent, session)?.unwrap_or(plain)
             }

@@ -1,7 +1,7 @@
-//! Plays a trace against the real hub, in a world with its own clock.
+//! Runs a trace against the real hub, on a paused clock.
 //!
-//! Each life of the hub has a runtime of its own: when the process dies, the runtime is dropped, and with it every task
-//! of that life, wherever it was. What goes on is the store, the clock, and whoever watches.
+//! Each process of the trace has its own runtime: a crash drops the runtime, and with it every task of that process. The
+//! store, the clock and the recorders survive.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -46,61 +46,61 @@ use crate::{
     watch::{Log, Logbook},
 };
 
-/// When every trace begins, in milliseconds since the epoch.
+/// Start time of every trace, in milliseconds since the epoch.
 pub const EPOCH_MS: u64 = 1_800_000_000_000;
 
-/// Who has no answer by then will not get one.
+/// Time limit for a response; a later one counts as missing.
 const PATIENCE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// How long the hub may take to stop when nothing is at work.
+/// Time limit for stopping a hub without active runs.
 const STOP: Duration = Duration::from_secs(10);
 
-/// After so many lives something goes round in a circle.
+/// Maximum number of processes of a trace; more mean an endless restart.
 const LIVES: usize = 40;
 
-/// What happened.
+/// Everything that was recorded while a trace ran.
 #[derive(Debug)]
 pub struct Played {
     pub(crate) calls: Vec<Call>,
     pub(crate) log: Log,
     pub(crate) seen: Vec<Seen>,
-    /// How many questions the model was asked before the last life of the hub.
+    /// Number of model requests before the last process.
     pub(crate) seen_before: usize,
     pub(crate) launches: Vec<Launch>,
     pub(crate) sessions: Vec<(SessionKey, Session)>,
-    /// The transcripts that runs worked in and that their sessions have no longer.
+    /// Former transcripts: runs used them, but their sessions have newer ones.
     pub(crate) past: Vec<(SessionKey, SessionId, Vec<Entry>)>,
-    /// What the store took, and how many commits it was asked for.
+    /// Commits of the store, and the number of commits requested.
     pub(crate) taken: Taken,
     pub(crate) commits: u64,
-    /// What the store knows of each run that it took or that was heard of.
+    /// Stored state of each run that was stored or had events.
     pub(crate) rows: BTreeMap<RunId, RunRow>,
-    /// What somebody was told, and may rely on.
+    /// Promises made to clients.
     pub(crate) promises: Promises,
-    /// What whoever waits for a run is told after everything, if somebody asked.
+    /// Result of `agent.wait` for each run after the end, if requested.
     pub(crate) waited: Vec<(RunId, Waited)>,
-    /// What channels heard, and which of them drop what they have heard before.
+    /// Messages that channels accepted, and the channels that deduplicate.
     pub(crate) heard: Vec<Heard>,
-    /// What channels did not take.
+    /// Messages that channels refused.
     pub(crate) refused: Vec<Heard>,
     pub(crate) idempotent: BTreeSet<String>,
-    /// Whether there are channels.
+    /// True if the trace has channels.
     pub(crate) has_channels: bool,
-    /// What channels have not heard, as far as is known.
+    /// Outbox: deliveries without a confirmation.
     pub(crate) outbox: Vec<DeliveryRow>,
-    /// What did not go by the script.
+    /// Deviations from the script.
     pub(crate) complaints: Vec<String>,
-    /// Whether the disk was told to fail.
+    /// True if the script has a fault of the store.
     pub(crate) disk_failed: bool,
-    /// How long commits were told to take, all together.
+    /// Total duration of slow commits in the script.
     pub(crate) commit_time: Duration,
-    /// Whether the hub was told to stop, and was not started again.
+    /// True if the script stopped the hub without a restart.
     pub(crate) stopped: bool,
-    /// Whether it was played until every run had ended.
+    /// True if the trace ran until every run had ended.
     pub(crate) is_played_out: bool,
-    /// How long the process was gone each time.
+    /// Downtime of each restart.
     pub(crate) down: Duration,
-    /// What hooks were told.
+    /// Events that hooks received.
     pub(crate) rung: Vec<Rung>,
     /// What was on disk besides.
     pub(crate) folder: Option<Folder>,
@@ -158,7 +158,7 @@ impl Played {
         self.log.restarts.len()
     }
 
-    /// Whether the disk was told to fail.
+    /// True if the script has a fault of the store.
     pub fn has_bad_disk(&self) -> bool {
         self.disk_failed
     }
@@ -168,7 +168,7 @@ impl Played {
         &self.seen
     }
 
-    /// Whether hooks were told something that begins with this word.
+    /// Returns true if hooks received an event that begins with this word.
     pub(crate) fn asked_hooks(&self, word: &str) -> bool {
         self.rung.iter().any(|rung| rung.what.split(' ').next() == Some(word))
     }
@@ -207,7 +207,7 @@ pub(crate) fn play_out(trace: &Trace, answers: Answers) -> anyhow::Result<Played
 enum Rigour {
     /// It goes by the script, to the letter.
     Script,
-    /// It goes on until no run is unfinished and every session has taken one more message.
+    /// Runs until no run is unfinished and every session has processed one more message.
     EveryRunEnds,
 }
 
@@ -350,7 +350,7 @@ impl World {
                 let complaint = format!("the hub did not stop within {STOP:?}: something is still at work");
                 self.complaints.push(complaint);
             }
-            // Words of the last instant are told a moment later.
+            // Text of the last instant is published a moment later.
             sleep(Duration::from_millis(5)).await;
             stop.send_replace(true);
             following.await?;
@@ -369,7 +369,7 @@ impl World {
 
     /// What happens in a life, from the start of the hub until it is needed no more.
     async fn stage(&mut self, hub: &Hub) -> anyhow::Result<End> {
-        // Nothing else comes: whoever is left is taken up by a gateway.
+        // No more input: a gateway recovers the remaining runs.
         if self.acts.is_empty() {
             self.process = Process::Gateway;
         }
@@ -390,11 +390,11 @@ impl World {
             }
             for call in &mut self.calls {
                 let complaint = call.finish(PATIENCE).await.err();
-                // After a death somebody may wait for a run that was never taken in.
+                // After a crash a client may wait for a run that was never accepted.
                 let is_idle = matches!(call.act.deed, Deed::Wait { .. }) && self.rigour == Rigour::EveryRunEnds;
                 self.complaints.extend(complaint.filter(|_| !is_idle));
             }
-            // What the house sends itself when a run has ended is on its way.
+            // Messages that the hub submits itself at the end of a run are still being submitted.
             sleep(Duration::from_millis(1)).await;
             let is_left = self.settle(hub).await?;
             if timeout(PATIENCE, hub.posted()).await.is_err() {
@@ -414,7 +414,7 @@ impl World {
         Ok(End::Over)
     }
 
-    /// Takes up what is unfinished. At the very end the owner releases what is held.
+    /// Recovers unfinished runs. At the very end the owner releases held runs.
     async fn recover(&self, hub: &Hub) -> anyhow::Result<()> {
         hub.recover(CrashLoops::Hold).await?;
         if self.rigour == Rigour::EveryRunEnds && self.acts.is_empty() {
@@ -425,7 +425,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits for the runs that nobody else waits for; says whether some are left that are not at work.
+    /// Waits for the runs without a waiting client. Returns true if some are left that are not active.
     async fn settle(&mut self, hub: &Hub) -> anyhow::Result<bool> {
         for found in self.store.recover().await? {
             if let Some(follower) = hub.follow(&found.row.run)

@@ -79,7 +79,7 @@ const PARTICIPLES: &[&str] = &[
 /// Nouns that end in `ed`.
 const NOUNS_IN_ED: &[&str] = &["Embed", "Feed", "Need", "Seed", "Speed"];
 
-/// Parameters of a function, or fields of a struct, above which it is counted.
+/// Fields of a struct above which it is counted.
 const MOST_FIELDS: usize = 20;
 
 /// Files over which the `impl` blocks of a type may be spread.
@@ -87,7 +87,7 @@ const MOST_IMPL_FILES: usize = 4;
 
 /// What is counted, and how much of it there may be. Lower a number with the change that made it smaller.
 const ALLOWED: [(&str, usize); 7] = [
-    ("comment lines with dialect words", 40),
+    ("comment lines with dialect words", 8),
     ("lines of docs with dialect words", 8),
     ("type names that more than three types have", 154),
     ("types named by a bare participle", 125),

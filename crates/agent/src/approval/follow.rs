@@ -49,7 +49,7 @@ impl Later {
         Self { run: Arc::new(move |entry, variables| Box::pin(run(entry, variables))), wakes: true }
     }
 
-    /// The same, and only wakes the session if this says so. Else the next run of the session is told.
+    /// Sets whether the result wakes the session. Otherwise the session's next run gets it.
     #[must_use]
     pub fn waking(self, wakes: bool) -> Self {
         Self { wakes, ..self }
@@ -57,12 +57,12 @@ impl Later {
 }
 
 impl Entry {
-    /// What it is called among the background commands of its session, while it runs and until its end was reported.
+    /// Id of the command among the background commands of its session, until its end is reported.
     pub fn command_id(&self) -> String {
         format!("{APPROVAL} {}", self.id)
     }
 
-    /// Who asked for it, and from where. Older versions did not keep it.
+    /// Origin of the request. Missing in records of older versions.
     fn origin(&self) -> Option<CommandOrigin> {
         CommandOrigin::deserialize(self.call.get("origin")?).ok()
     }

@@ -455,8 +455,8 @@ async fn a_session_hears_what_came_of_its_question() {
     }
 }
 
-/// The run that asked has gone on without an answer, so a session that is not woken would say nothing until somebody
-/// writes to it.
+/// The run that requested the approval continued without a decision, so without a wake the session would stay silent until
+/// its next message.
 #[tokio::test(start_paused = true)]
 async fn a_session_is_woken_for_what_came_of_its_question() {
     for (verdict, wakes, expected) in [

@@ -104,7 +104,7 @@ impl Lane {
             queued.hurry.cancel();
         }
         let session = self.session.as_mut()?;
-        // A run that goes on was told of them with its message, which is the last one: a heartbeat takes in no others.
+        // A resumed run got its events with its message, which is the last user message: a heartbeat absorbs no others.
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User(_));
         let own = session.history.iter().rev().find(is_user).filter(|_| queued.is_resumed);
         queued.has_events =

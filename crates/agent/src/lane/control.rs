@@ -103,7 +103,7 @@ impl Lane {
         }
         let change = match command {
             Command::Stop(_) => {
-                // Before anything ends: if the process dies meanwhile, the next start goes on with it and says what it did.
+                // Stored first: after a crash, the next start repeats the stop and sends its reply.
                 queued.accept(&self.hub.writer);
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);

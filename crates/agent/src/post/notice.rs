@@ -1,22 +1,23 @@
-//! The notice to a chat that a message for it is lost, or may be.
+//! Notices to a chat about a message that is lost, or may be.
 //!
-//! A message that may have arrived is not sent again, so that nothing is read twice. But a person who reads nothing would wait
-//! in vain for an answer that the agent believes to have given. The notice is queued in the commit that gives the message
-//! up, or by the next start if a crash came before that; its id is derived from the message's, so there is one.
+//! A message that may have arrived is not sent again, so that it is not read twice. If it did not arrive, the person would
+//! wait for a reply that the agent considers sent. The notice is queued in the commit that gives up the message, or by the
+//! next start if a crash came first. Its id is derived from the message's id, so there is at most one.
 
 use homard_store::{Delivery, DeliveryState, outbox::TTL_MS};
 
 use super::letter::Letter;
 
-/// The text for a message of which it is not known whether it arrived.
+/// Text for a message that may have arrived.
 const UNKNOWN: &str = "⚠️ A message to you may not have arrived. If an answer is missing, ask again.";
-/// The text for a message that the channel did not take.
+/// Text for a message that the channel refused.
 const REFUSED: &str =
     "⚠️ A message to you was not delivered, because the channel refused it. If an answer is missing, ask again.";
-/// The text for a message that could not be sent for too long.
+/// Text for a message that expired before it could be sent.
 const EXPIRED: &str = "⚠️ A message to you was not delivered, because the channel was unavailable for a day. If an answer is missing, ask again.";
 
-/// The notice about a message that is given up in this state; `None` if nothing is lost, or if it was best effort.
+/// Builds the notice about a message that is given up in this state. `None` if nothing is lost, or if the delivery was best
+/// effort.
 pub(super) fn of(delivery: &Delivery, state: &DeliveryState, at: u64) -> Option<Delivery> {
     let text = match state {
         DeliveryState::Unknown => UNKNOWN,
@@ -37,7 +38,7 @@ pub(super) fn of(delivery: &Delivery, state: &DeliveryState, at: u64) -> Option<
     Some(Delivery {
         key: id.clone(),
         id,
-        // That run may have ended, and a run that has ended queues nothing.
+        // The run of the message may have ended, and an ended run queues nothing.
         run: None,
         target: delivery.target.clone(),
         part: 0,

@@ -1,4 +1,4 @@
-//! What must hold of everything that is said on channels, whatever happens to the hub.
+//! Invariants of outgoing channel messages, whatever happens to the hub.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,8 +9,8 @@ use homard_store::{Delivery, DeliveryState, Ended, RunState};
 use super::message;
 use crate::{play::Played, tools::TOOL_SENT};
 
-/// Nothing is said that was not queued, nothing twice, all in order, nothing is forgotten, what is unknown is told, and
-/// what a run said is all that it said.
+/// Every sent message was queued, none is sent twice, their order is kept, none is forgotten, an unknown delivery is
+/// reported, and a run sends exactly its reply.
 pub(super) fn broken(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     let states: BTreeMap<_, _> = played.outbox.iter().map(|row| (row.delivery.id.as_str(), &row.state)).collect();
@@ -51,7 +51,7 @@ pub(super) fn broken(played: &Played) -> Vec<String> {
         if played.taken.hosts.contains_key(run) || own().any(|delivery| is_refused(&delivery)) {
             continue;
         }
-        // What nobody knows anything of counts as heard, as it does for the run.
+        // A delivery with an unknown result counts as sent, as it does for the run.
         let is_taken_back =
             |delivery: &&Delivery| matches!(states.get(delivery.id.as_str()), Some(DeliveryState::Dead { .. }));
         let said = said(played, run, ended);
@@ -71,7 +71,7 @@ pub(super) fn broken(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// What was heard, by its key.
+/// Accepted messages by key.
 fn hearing<'a>(played: &'a Played, wrong: &mut Vec<String>) -> BTreeSet<&'a str> {
     let queued: BTreeMap<_, _> =
         (0..).zip(&played.taken.queued).map(|(place, delivery)| (delivery.key.as_str(), (place, delivery))).collect();
@@ -96,10 +96,10 @@ fn hearing<'a>(played: &'a Played, wrong: &mut Vec<String>) -> BTreeSet<&'a str>
     heard
 }
 
-/// How the warning begins that stands under an answer to a message that did not fit.
+/// Prefix of the warning below a reply to a message that did not fit.
 const TOO_LONG: &str = "⚠️ Your message was too long";
 
-/// The words of the answer in a delivery: without lines of the house, notices, what tools do, and a prefix in brackets.
+/// Returns the reply text of a delivery, without status lines, notices, tool lines and a prefix in brackets.
 fn answer(delivery: &Delivery) -> &str {
     let text = delivery.payload["text"].as_str().unwrap_or_default();
     let is_notice = delivery.id.contains("/held");
@@ -111,9 +111,9 @@ fn answer(delivery: &Delivery) -> &str {
     rest.map_or(text, |(_, rest)| rest)
 }
 
-/// What a run said to the user, as the store has it.
+/// Returns the stored reply of a run.
 fn said(played: &Played, run: &RunId, ended: &Ended) -> String {
-    // A heartbeat that had nothing to report says nothing to anybody, whatever the model wrote.
+    // A heartbeat without a finding sends nothing, whatever the model wrote.
     if ended.payloads.as_ref().is_some_and(|kept| kept.as_array().is_some_and(Vec::is_empty)) {
         return String::new();
     }

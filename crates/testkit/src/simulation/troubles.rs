@@ -1,4 +1,4 @@
-//! What goes wrong in a rough world on the way to an answer.
+//! Faults between a message and its reply in a random scenario.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     script::{Step, Turn},
 };
 
-/// In one of so many worlds much is said.
+/// One of this many scenarios has long texts.
 const TALKATIVE: u64 = 5;
 
 /// Something that can be said at any length.
@@ -79,7 +79,7 @@ pub(super) fn say(dice: &mut Dice, seed: u64, request: &Request) -> Option<Turn>
     let pause = Step::Pause(Duration::from_millis(dice.below(300)));
     let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
     let text = |text: &str| Step::Text(text.to_owned());
-    // Only who sums up has no tools.
+    // Only compaction requests have no tools.
     if request.tools.is_empty() {
         let bad = Step::Fail(Error::new(ErrorKind::Server, "nobody sums up"));
         return Some(Turn(if dice.percent(80) { vec![pause, text(SUMMARY), done()] } else { vec![pause, bad] }));

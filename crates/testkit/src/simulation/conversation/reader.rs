@@ -161,7 +161,7 @@ impl Account {
         self.kills.iter().any(|kill| (from..=to).contains(kill))
     }
 
-    /// Whether a person stopped what went on in a chat at a time, and was told so.
+    /// Returns true if a person stopped a run in a chat at a time, and read the confirmation.
     fn was_stopped(&self, chat: &str, at: Duration) -> bool {
         let mut replies = self.in_chat(chat).filter(|line| line.text.starts_with(STOPPED));
         // A reply that may have been lost has a notice in its place.
@@ -304,7 +304,7 @@ fn order(account: &Account, wrong: &mut Vec<String>) {
     }
 }
 
-/// Every message is answered, or its sender was told why not.
+/// Checks that every message is answered, or its sender was informed why not.
 fn messages(account: &Account, wrong: &mut Vec<String>) {
     for wrote in &account.wrote {
         let Wrote { chat, name, .. } = wrote;

@@ -1,7 +1,7 @@
 //! `rename-check`: proves that a change only renames items, moves files and edits comments.
 //!
-//! Both versions of each Rust file are split into tokens. Comments are dropped, and so are commas and braces, which rustfmt
-//! adds and removes when a line becomes too long. The remaining tokens must be the same, in the same order, except for
+//! Both versions of each Rust file are split into tokens. Comments are dropped, and so are commas, semicolons and braces, which
+//! rustfmt adds and removes when a line becomes too long. The remaining tokens must be the same, in the same order, except for
 //! identifiers that the table renames. `use` and `mod` declarations are compared as sets, because rustfmt sorts them.
 //! Snapshots, traces, golden files and SQL must not change at all.
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// A file that differs from the base commit.
 #[derive(Debug, PartialEq, Eq)]
-struct Change {
+struct FileChange {
     /// `None` if the file is new.
     old: Option<PathBuf>,
     /// `None` if the file was deleted.
@@ -71,7 +71,7 @@ struct Change {
 }
 
 /// Parses the output of `git diff --name-status -z`.
-fn changes(listed: &str) -> Result<Vec<Change>> {
+fn changes(listed: &str) -> Result<Vec<FileChange>> {
     let mut fields = listed.split('\0').filter(|field| !field.is_empty());
     let mut all = Vec::new();
     while let Some(status) = fields.next() {
@@ -83,25 +83,25 @@ fn changes(listed: &str) -> Result<Vec<Change>> {
             Some(b'R' | b'C') => (Some(first), Some(path()?)),
             _ => (Some(first.clone()), Some(first)),
         };
-        all.push(Change { old, new, is_moved_unchanged: status == "R100" });
+        all.push(FileChange { old, new, is_moved_unchanged: status == "R100" });
     }
     Ok(all)
 }
 
 /// Returns what is wrong with a change.
-fn check(root: &Path, base: &str, change: &Change, table: &Table) -> Result<Option<String>> {
+fn check(root: &Path, base: &str, change: &FileChange, table: &Table) -> Result<Option<String>> {
     let (Some(old), Some(new)) = (&change.old, &change.new) else {
         let path = change.old.as_ref().or(change.new.as_ref()).map(|path| path.display().to_string());
         let path = path.unwrap_or_default();
         let is_text = [".md", ".tsv"].iter().any(|ending| path.ends_with(ending));
-        return Ok((!is_text).then(|| format!("{path}: was added or deleted")));
+        return Ok((!is_text).then(|| format!("{path}: added or deleted")));
     };
     let ending = new.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     if change.is_moved_unchanged || matches!(ending, "md" | "tsv") {
         return Ok(None);
     }
     if ending != "rs" {
-        return Ok(Some(format!("{}: is no Rust file, and changed", new.display())));
+        return Ok(Some(format!("{}: not a Rust file, but changed", new.display())));
     }
     let mut git = Command::new("git");
     git.args(["show", &format!("{base}:{}", old.display())]).current_dir(root);
@@ -136,12 +136,36 @@ impl Table {
     }
 
     fn allows(&self, old: &str, new: &str) -> bool {
-        old == new || self.0.contains(&(old.to_owned(), new.to_owned()))
+        old == new || self.0.contains(&(old.to_owned(), new.to_owned())) || self.allows_literal(old, new)
+    }
+
+    /// Whether two string literals differ only in the arguments of a format string (`{NAME}`).
+    fn allows_literal(&self, old: &str, new: &str) -> bool {
+        if !(old.ends_with('"') && new.ends_with('"')) {
+            return false;
+        }
+        let (old, new): (Vec<&str>, Vec<&str>) = (old.split('{').collect(), new.split('{').collect());
+        let name =
+            |part: &str| part.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(part.len());
+        old.len() == new.len()
+            && old.iter().zip(&new).enumerate().all(|(at, (old, new))| {
+                let ((old_name, old_rest), (new_name, new_rest)) = (old.split_at(name(old)), new.split_at(name(new)));
+                old == new
+                    || (at > 0 && old_rest == new_rest && self.0.contains(&(old_name.to_owned(), new_name.to_owned())))
+            })
     }
 
     fn allows_path(&self, old: &[String], new: &[String]) -> bool {
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| self.allows(old, new))
     }
+}
+
+/// The search for an old declaration's counterpart in the new version.
+struct DeclarationSearch<'a> {
+    /// For each new declaration, the old one it was matched with.
+    matches: &'a mut [Option<usize>],
+    /// New declarations that this search has considered.
+    tried: BTreeSet<usize>,
 }
 
 /// The tokens of a Rust file.
@@ -172,6 +196,11 @@ impl Source {
                     // A doc comment is the attribute `#[doc = "…"]`.
                     if trees.next_if(is_doc_comment).is_none() {
                         self.tokens.push(mark);
+                        if let Some(TokenTree::Group(attribute)) =
+                            trees.next_if(|next| matches!(next, TokenTree::Group(_)))
+                        {
+                            self.add_attribute(attribute.stream());
+                        }
                     }
                 }
                 TokenTree::Ident(word) if word == "use" || word == "mod" => {
@@ -198,8 +227,29 @@ impl Source {
                     self.add(group.stream());
                     self.push(close);
                 }
-                TokenTree::Punct(punct) if punct.as_char() == ',' => {}
+                TokenTree::Punct(punct) if matches!(punct.as_char(), ',' | ';') => {}
                 TokenTree::Punct(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => self.push(&tree.to_string()),
+            }
+        }
+    }
+
+    /// Adds the tokens of an attribute. A literal that is a path is the path: `#[serde(default = "module::function")]`.
+    fn add_attribute(&mut self, stream: TokenStream) {
+        for tree in stream {
+            match tree {
+                TokenTree::Group(group) => {
+                    self.push("(");
+                    self.add_attribute(group.stream());
+                    self.push(")");
+                }
+                TokenTree::Literal(literal) => {
+                    let literal = literal.to_string();
+                    let text = literal.trim_matches('"');
+                    let is_path = text.chars().all(|letter| letter.is_alphanumeric() || "_:".contains(letter));
+                    if is_path { text.split("::").for_each(|name| self.push(name)) } else { self.push(&literal) }
+                }
+                TokenTree::Punct(punct) if punct.as_char() == ',' => {}
+                TokenTree::Punct(_) | TokenTree::Ident(_) => self.push(&tree.to_string()),
             }
         }
     }
@@ -224,33 +274,80 @@ impl Source {
         self.tokens.split_off(start).concat()
     }
 
+    /// Finds the first pair of tokens that the table does not explain, as positions in both versions.
+    ///
+    /// A renamed field has a colon only where its value has another name: `Point { x }` becomes `Point { left: x }`, and
+    /// `Point { x: left }` becomes `Point { left }`.
+    fn first_mismatch(&self, new: &Self, table: &Table) -> Option<(usize, usize)> {
+        let names_value = |tokens: &[String], at: usize, value: &str| {
+            tokens.get(at + 1).is_some_and(|next| next == ":") && tokens.get(at + 2).is_some_and(|next| next == value)
+        };
+        let (mut at_old, mut at_new) = (0, 0);
+        while let (Some(old_token), Some(new_token)) = (self.tokens.get(at_old), new.tokens.get(at_new)) {
+            let is_binding_mode = matches!(old_token.as_str(), "mut" | "ref") && old_token != new_token;
+            if is_binding_mode {
+                let binding = self.tokens.get(at_old + 1);
+                if !names_value(&new.tokens, at_new, old_token)
+                    || !binding.is_some_and(|name| table.allows(name, new_token))
+                {
+                    return Some((at_old, at_new));
+                }
+                at_new += 2;
+                continue;
+            }
+            if !table.allows(old_token, new_token) {
+                return Some((at_old, at_new));
+            }
+            if old_token != new_token {
+                let (was, is) = (&self.tokens, &new.tokens);
+                if names_value(is, at_new, old_token) && !names_value(was, at_old, old_token) {
+                    at_new += 2;
+                } else if names_value(was, at_old, new_token) && !names_value(is, at_new, new_token) {
+                    at_old += 2;
+                }
+            }
+            at_old += 1;
+            at_new += 1;
+        }
+        let is_complete = at_old == self.tokens.len() && at_new == new.tokens.len();
+        (!is_complete).then_some((at_old, at_new))
+    }
+
+    /// Finds a declaration of the new version for the one at `at`, and another one for whichever had it before. Two
+    /// modules may have exchanged a name, so the first fitting declaration is not always the right one.
+    fn match_declaration(&self, at: usize, new: &Self, table: &Table, search: &mut DeclarationSearch<'_>) -> bool {
+        for (candidate, declaration) in new.declarations.iter().enumerate() {
+            if table.allows_path(&self.declarations[at], declaration) && search.tried.insert(candidate) {
+                let holder = search.matches[candidate];
+                if holder.is_none_or(|holder| self.match_declaration(holder, new, table, search)) {
+                    search.matches[candidate] = Some(at);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Describes the first difference that the table does not explain.
     fn difference(&self, new: &Self, table: &Table) -> Option<String> {
-        let pairs = self.tokens.iter().zip(&new.tokens);
-        let is_shorter = self.tokens.len() != new.tokens.len();
-        let first = pairs.clone().position(|(old, new)| !table.allows(old, new));
-        if let Some(at) = first.or_else(|| is_shorter.then(|| pairs.count())) {
-            let near = |tokens: &[String]| {
+        if let Some((at_old, at_new)) = self.first_mismatch(new, table) {
+            let near = |tokens: &[String], at: usize| {
                 let end = tokens.len().min(at + CONTEXT);
                 tokens[at.saturating_sub(CONTEXT).min(end)..end].join(" ")
             };
-            return Some(format!("was `{}`, is `{}`", near(&self.tokens), near(&new.tokens)));
+            return Some(format!("was `{}`, is `{}`", near(&self.tokens, at_old), near(&new.tokens, at_new)));
         }
-        let mut left: Vec<_> = new.declarations.iter().collect();
-        let mut unmatched = Vec::new();
-        for old in &self.declarations {
-            match left.iter().position(|new| *new == old) {
-                Some(at) => drop(left.swap_remove(at)),
-                None => unmatched.push(old),
+        let unmatched = self.declarations.len().max(new.declarations.len());
+        let mut matches = vec![None; unmatched];
+        for at in 0..self.declarations.len() {
+            let mut search = DeclarationSearch { matches: &mut matches, tried: BTreeSet::new() };
+            if !self.match_declaration(at, new, table, &mut search) {
+                let missing = self.declarations[at].join(" ");
+                return Some(format!("`{missing}` is missing, or renamed without a row in the table"));
             }
         }
-        for old in unmatched {
-            let Some(at) = left.iter().position(|new| table.allows_path(old, new)) else {
-                return Some(format!("`{}` is missing, or renamed without a row in the table", old.join(" ")));
-            };
-            left.swap_remove(at);
-        }
-        left.first().map(|new| format!("`{}` is new", new.join(" ")))
+        let added = new.declarations.iter().zip(&matches).find(|(_, old)| old.is_none());
+        added.map(|(new, _)| format!("`{}` is new", new.join(" ")))
     }
 }
 
@@ -317,6 +414,52 @@ mod tests {
     }
 
     #[test]
+    fn a_renamed_field_keeps_the_name_of_its_value() {
+        let table = "src/a.rs\tfield\tPoint::x\tleft\n";
+        for (old, new) in [
+            ("fn a() { Point { x, y } }", "fn a() { Point { left: x, y } }"),
+            ("fn a() { Point { x: left, y } }", "fn a() { Point { left, y } }"),
+            ("fn a(Point { x }: Point) {}", "fn a(Point { left: x }: Point) {}"),
+            ("fn a() { let Point { mut x } = p; }", "fn a() { let Point { left: mut x } = p; }"),
+            ("fn a() { Point { x: z, y } }", "fn a() { Point { left: z, y } }"),
+        ] {
+            assert_eq!(difference(old, new, table), None, "{old} -> {new}");
+        }
+        for (old, new) in [
+            ("fn a() { Point { x, y } }", "fn a() { Point { left: z, y } }"),
+            ("fn a() { Point { x: z, y } }", "fn a() { Point { left, y } }"),
+            ("fn a() { Point { x: 1, y } }", "fn a() { Point { left, y } }"),
+        ] {
+            assert!(difference(old, new, table).is_some(), "{old} -> {new}");
+        }
+    }
+
+    #[test]
+    fn names_in_strings_may_differ_as_the_table_says() {
+        let table = "src/a.rs\tconst\tMOST\tMAX_FILES\nsrc/a.rs\tfn\tpart\tfraction\n";
+        for (old, new) in [
+            ("fn a() { format!(\"at most {MOST:?} of {x}\") }", "fn a() { format!(\"at most {MAX_FILES:?} of {x}\") }"),
+            ("#[serde(with = \"number::part\")] struct A;", "#[serde(with = \"number::fraction\")] struct A;"),
+            ("#[serde(default = \"part\")] struct A;", "#[serde(default = \"fraction\")] struct A;"),
+        ] {
+            assert_eq!(difference(old, new, table), None, "{old} -> {new}");
+        }
+        for (old, new) in [
+            ("fn a() { \"MOST\" }", "fn a() { \"MAX_FILES\" }"),
+            ("fn a() { format!(\"{MOST} a\") }", "fn a() { format!(\"{MAX_FILES} b\") }"),
+        ] {
+            assert!(difference(old, new, table).is_some(), "{old} -> {new}");
+        }
+    }
+
+    #[test]
+    fn modules_may_exchange_a_name() {
+        let table = "#module\tsrc/post.rs\tsrc/delivery.rs\n#module\tsrc/delivery.rs\tsrc/settings.rs\n";
+        assert_eq!(difference("mod delivery; mod post;", "mod delivery; mod settings;", table), None);
+        assert!(difference("mod delivery; mod post;", "mod delivery; mod other;", table).is_some());
+    }
+
+    #[test]
     fn everything_else_is_a_difference() {
         for (old, new) in [
             ("fn a() { b(1) }", "fn a() { b(2) }"),
@@ -337,9 +480,9 @@ mod tests {
         let listed = "M\0a.rs\0R100\0b.rs\0c.rs\0A\0d.snap\0";
         let path = |name: &str| Some(PathBuf::from(name));
         let expected = [
-            Change { old: path("a.rs"), new: path("a.rs"), is_moved_unchanged: false },
-            Change { old: path("b.rs"), new: path("c.rs"), is_moved_unchanged: true },
-            Change { old: None, new: path("d.snap"), is_moved_unchanged: false },
+            FileChange { old: path("a.rs"), new: path("a.rs"), is_moved_unchanged: false },
+            FileChange { old: path("b.rs"), new: path("c.rs"), is_moved_unchanged: true },
+            FileChange { old: None, new: path("d.snap"), is_moved_unchanged: false },
         ];
         assert_eq!(changes(listed).unwrap(), expected);
     }
